@@ -1,0 +1,7 @@
+"""treadle: share GPUs between online inference, training and batch work, by priority."""
+
+from treadle.types import ModelContext, Priority, TensorSpec
+
+__version__ = "0.1.0"
+
+__all__ = ["ModelContext", "Priority", "TensorSpec", "__version__"]

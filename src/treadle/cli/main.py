@@ -1,0 +1,176 @@
+"""The commands and their options. What a command does is imported when it runs.
+
+So ``treadle --help`` answers at once: nothing heavy is read to print it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treadle.cli.exits import Exit
+from treadle.errors import ConfigError, StartError, TreadleError
+
+app = typer.Typer(
+    name="treadle",
+    help="Share GPUs between online inference, training and batch work, by priority.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+bench = typer.Typer(help="Measure.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="FILE.toml", help="Configuration file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command()
+def up(
+    file: ConfigFile,
+    port: Annotated[int | None, typer.Option(help="HTTP port; 0 picks a free one.")] = None,
+    policy: Annotated[str | None, typer.Option(help="fifo or priority.")] = None,
+) -> None:
+    """Start a node and serve the models of FILE.toml until told to stop."""
+    from treadle.cli.up import run
+
+    raise typer.Exit(run(file, port=port, policy=policy))
+
+
+@app.command()
+def check(file: ConfigFile) -> None:
+    """Check a configuration file without starting anything."""
+    from treadle.cli.up import check as run
+
+    run(file)
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Show the running node: addresses, readiness, models."""
+    from treadle.cli.show import status as run
+
+    run(as_json=as_json)
+
+
+@app.command()
+def models(as_json: AsJson = False) -> None:
+    """List the models of the running node."""
+    from treadle.cli.show import models as run
+
+    run(as_json=as_json)
+
+
+@app.command()
+def infer(
+    model: Annotated[str, typer.Argument(help="Name of the model.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="[NAME=]VALUE",
+            help="A file (.wav, .png, .jpg, .npy, .json or anything as bytes), or JSON. "
+            "Without, the model's first example is sent.",
+        ),
+    ] = None,
+    priority: Annotated[
+        str | None, typer.Option(help="Lower the class: critical, normal or background.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds after which no answer is wanted any more.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send one request to a model of the running node and print the answer."""
+    from treadle.cli.infer import run
+
+    run(model, inputs or [], priority=priority, timeout_seconds=timeout, as_json=as_json)
+
+
+@app.command()
+def down(
+    timeout: Annotated[float, typer.Option(help="Seconds to wait until it has ended.")] = 60.0,
+    now: Annotated[bool, typer.Option("--now", help="Do not finish accepted requests.")] = False,
+) -> None:
+    """Stop the running node: it finishes what it accepted, then ends."""
+    from treadle.cli.show import down as run
+
+    run(timeout_seconds=timeout, now=now)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    import treadle
+
+    typer.echo(f"treadle {treadle.__version__}")
+
+
+@bench.command()
+def serve(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE.toml]", help="Start nodes with it, or use the running one."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure under this policy; may be given more than once."),
+    ] = None,
+    load: Annotated[
+        float, typer.Option(min=0.01, max=2.0, help="Offered load as a part of the capacity.")
+    ] = 0.9,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Requests/s over all models, instead.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long to measure.")] = 30.0,
+    mix: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL=PART", help="A model's part of the device's time."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the arrival times.")] = 42,
+    output: Annotated[Path | None, typer.Option(help="Where to save the results as JSON.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Drive all models with a mixed open-loop Poisson load and print a table by model."""
+    from treadle.cli.bench import run
+
+    run(
+        file,
+        policies=policy or [],
+        load=load,
+        rate=rate,
+        seconds=seconds,
+        mix=mix or [],
+        seed=seed,
+        output=output,
+        as_json=as_json,
+    )
+
+
+def main() -> None:
+    """Run the command line; every expected error is one line and an exit code."""
+    try:
+        app(standalone_mode=True)
+    except ConfigError as error:
+        _fail(error, Exit.CONFIG)
+    except StartError as error:
+        _fail(error, Exit.CANNOT_START)
+    except ConnectionError as error:
+        _fail(error, Exit.NOT_RUNNING)
+    except TreadleError as error:
+        _fail(error, Exit.FAILED)
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
+
+
+def _fail(error: Exception, code: Exit) -> None:
+    typer.echo(f"treadle: {error}", err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""``treadle status``, ``models`` and ``down``: the running node, seen from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from datetime import datetime
+from typing import Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from treadle.client.node import NodeClient
+from treadle.errors import TreadleError
+from treadle.node.paths import socket_path
+
+_POLL_SECONDS = 0.05
+
+
+def status(*, as_json: bool) -> None:
+    """Print what the node says of itself."""
+    answer = asyncio.run(_get_status())
+    if as_json:
+        print_json(answer)
+        return
+    http, device = answer["http"], answer["device"]
+    started = datetime.fromtimestamp(answer["started_at"]).astimezone()
+    ready = "ready" if answer["ready"] else f"not ready: {answer['reason']}"
+    lines = [
+        f"treadle {answer['version']}, pid {answer['pid']}, since {started:%Y-%m-%d %H:%M:%S}",
+        f"state    {ready}",
+        f"HTTP     http://{http['host']}:{http['port']}/v2",
+        f"config   {answer['config']}",
+        f"policy   {answer['policy']}",
+        f"device   {device['name']}, {device['cores']} cores, "
+        f"{device['memory_bytes'] / 2**30:.1f} GiB",
+        f"open     {answer['open_requests']} requests",
+        "",
+    ]
+    typer.echo("\n".join(lines))
+    Console().print(_table(answer["models"]))
+
+
+def models(*, as_json: bool) -> None:
+    """Print a table of the node's models."""
+    answer = asyncio.run(_get_status())["models"]
+    if as_json:
+        print_json(answer)
+    else:
+        Console().print(_table(answer))
+
+
+def down(*, timeout_seconds: float, now: bool) -> None:
+    """Stop the node and wait until it has ended.
+
+    Raises:
+        TreadleError: If it has not ended in time.
+    """
+    pid = asyncio.run(_stop(twice=now))
+    ended = time.monotonic() + timeout_seconds
+    # The node is not our child, so its end can only be looked for.
+    while _is_running(pid):
+        if time.monotonic() > ended:
+            raise TreadleError(
+                f"the node (pid {pid}) still finishes what it accepted after "
+                f"{timeout_seconds:g} s; treadle down --now ends it at once"
+            )
+        time.sleep(_POLL_SECONDS)
+    typer.echo(f"node {pid} has ended")
+
+
+def print_json(content: Any) -> None:
+    """Print indented JSON."""
+    typer.echo(orjson.dumps(content, option=orjson.OPT_INDENT_2).decode())
+
+
+async def _get_status() -> dict[str, Any]:
+    async with NodeClient(socket_path()) as client:
+        answer: dict[str, Any] = await client.get("/treadle/v1/status")
+        return answer
+
+
+async def _stop(*, twice: bool) -> int:
+    async with NodeClient(socket_path()) as client:
+        pid: int = (await client.post("/treadle/v1/stop"))["pid"]
+    if twice and _is_running(pid):
+        os.kill(pid, signal.SIGTERM)
+    return pid
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _table(models: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("MODEL", "PRIORITY", "STATE", "P99 GOAL", "BATCH", "WAITING", "ANSWERED"):
+        right = title in ("P99 GOAL", "BATCH", "WAITING", "ANSWERED")
+        table.add_column(title, justify="right" if right else "left")
+    table.add_column("REASON")
+    for model in models:
+        goal = model["p99_seconds"]
+        table.add_row(
+            model["name"],
+            model["priority"],
+            model["state"].lower(),
+            "-" if goal is None else f"{goal * 1000:g} ms",
+            str(model["max_batch"]),
+            str(model["waiting"]),
+            str(model["answered"]),
+            model["reason"],
+        )
+    return table

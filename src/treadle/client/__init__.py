@@ -1,0 +1,1 @@
+"""Talks to a node: what the command line and the load generator share."""

@@ -1,0 +1,1 @@
+"""The devices that work runs on."""

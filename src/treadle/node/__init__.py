@@ -1,0 +1,1 @@
+"""The node: reads the configuration, wires everything once, lives and ends."""

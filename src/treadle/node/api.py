@@ -1,0 +1,111 @@
+"""What the node itself answers: status, metrics, stop."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+import treadle
+from treadle.errors import ForbiddenError
+from treadle.node.config import NodeConfig
+from treadle.serve.dataplane import DataPlane
+from treadle.serve.http.answers import JSONAnswer
+from treadle.serve.http.app import is_local
+from treadle.serve.model import ServedModel
+from treadle.types import Device
+
+
+class NodeApi:
+    """``/metrics`` for everybody; ``/treadle/v1/…`` for the owner."""
+
+    def __init__(
+        self,
+        plane: DataPlane,
+        config: NodeConfig,
+        file: Path,
+        device: Device,
+        registry: CollectorRegistry,
+        stop: Callable[[], None],
+    ) -> None:
+        self._plane = plane
+        self._config = config
+        self._file = file
+        self._device = device
+        self._registry = registry
+        self._stop = stop
+        self._started_at = time.time()
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/metrics", self._metrics, methods=["GET"]),
+            Route("/treadle/v1/status", self._status, methods=["GET"]),
+            Route("/treadle/v1/stop", self._stop_node, methods=["POST"]),
+        ]
+
+    async def _metrics(self, request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._registry), headers={"content-type": content_type})
+
+    async def _status(self, request: Request) -> Response:
+        _for_owner(request)
+        http = self._config.http
+        return JSONAnswer(
+            {
+                "version": treadle.__version__,
+                "pid": os.getpid(),
+                "started_at": self._started_at,
+                "config": str(self._file),
+                "http": {"host": http.host, "port": http.port},
+                "policy": self._config.schedule.policy,
+                "ready": self._plane.ready,
+                "reason": self._plane.not_ready_reason,
+                "open_requests": self._plane.open_requests,
+                "device": {
+                    "name": self._device.name,
+                    "cores": self._device.cores,
+                    "memory_bytes": self._device.memory_bytes,
+                },
+                "models": [self._model(model) for model in self._plane.repository.models],
+            }
+        )
+
+    async def _stop_node(self, request: Request) -> Response:
+        _for_owner(request)
+        self._stop()
+        return JSONAnswer({"pid": os.getpid()}, 202)
+
+    def _model(self, model: ServedModel) -> dict[str, Any]:
+        config, group = model.config, model.group
+        statistics = model.statistics
+        return {
+            "name": model.name,
+            "version": config.version,
+            "source": config.onnx or config.factory,
+            "priority": config.priority,
+            "p99_seconds": config.p99_seconds,
+            "max_batch": config.max_batch,
+            "share": config.share,
+            "replicas": config.replicas,
+            "state": str(model.state),
+            "reason": model.reason,
+            "pids": sorted(worker.pid for worker in group.workers) if group else [],
+            "restarts": group.restarts if group else 0,
+            "waiting": self._plane.waiting(model.name),
+            "answered": statistics.success.count,
+            "failed": statistics.fail.count,
+            "examples": [str(self._file.parent / example) for example in config.examples],
+        }
+
+
+def _for_owner(request: Request) -> None:
+    if not (is_local(request.scope) or request.scope.get("has_token")):
+        raise ForbiddenError("this is for the node's owner: use its local socket, or its token")

@@ -1,0 +1,108 @@
+"""The sockets that the node answers on."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import IO
+
+from treadle.errors import StartError
+from treadle.node.paths import make_private
+
+
+class Listeners:
+    """The TCP port and the local socket, opened before anything else is started.
+
+    Raises:
+        StartError: If the port is in use or not allowed, or another node holds the socket.
+    """
+
+    def __init__(self, host: str, port: int, path: Path) -> None:
+        self._lock = _hold_lock(path)
+        self._path = path
+        tcp = _open_tcp(host, port)
+        try:
+            local = _open_local(path)
+        except StartError:
+            tcp.close()
+            raise
+        self.sockets = [tcp, local]
+        self.port: int = tcp.getsockname()[1]
+
+    def close(self) -> None:
+        """Remove the local socket and let another node start."""
+        for opened in self.sockets:
+            opened.close()
+        self._path.unlink(missing_ok=True)
+        self._lock.close()
+
+
+def _hold_lock(path: Path) -> IO[str]:
+    """One node a socket: the lock falls with the process, so a stale one cannot be left."""
+    make_private(path.parent)
+    lock_path = path.with_suffix(".lock")
+    try:
+        lock = lock_path.open("a+", encoding="ascii")
+    except OSError as error:
+        raise StartError(f"cannot open {lock_path}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise StartError(
+            f"another node (pid {holder}) already runs on {path}; stop it with treadle down, or "
+            "set TREADLE_SOCKET for a second one"
+        ) from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def _open_tcp(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        opened = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise StartError(f"cannot listen on {host}: {error.strerror}") from error
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+        opened.listen(2048)
+    except OSError as error:
+        opened.close()
+        raise StartError(_bind_problem(error, host, port)) from error
+    return opened
+
+
+def _bind_problem(error: OSError, host: str, port: int) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                f"port {port} on {host} is in use by another program; choose another with "
+                "http.port, TREADLE_HTTP_PORT or --port"
+            )
+        case errno.EACCES:
+            return f"no permission to listen on port {port}; ports from 1024 need none"
+        case _:
+            return f"cannot listen on {host}:{port}: {error.strerror}"
+
+
+def _open_local(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)  # of a node that was killed: we hold its lock
+    opened = socket.socket(socket.AF_UNIX)
+    try:
+        opened.bind(str(path))
+        path.chmod(0o600)
+        opened.listen(64)
+    except OSError as error:
+        opened.close()
+        raise StartError(f"cannot open the local socket {path}: {error.strerror}") from error
+    return opened

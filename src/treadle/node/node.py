@@ -1,0 +1,179 @@
+"""The composition root: builds every part once, in order, and ends them in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+import treadle
+from treadle.clock import SystemClock
+from treadle.devices.cpu import cpu_device
+from treadle.node.api import NodeApi
+from treadle.node.config import NodeConfig
+from treadle.node.listeners import Listeners
+from treadle.schedule import POLICIES, Capacity, FixedBatch, RequestQueue
+from treadle.serve.dataplane import DataPlane, ServerInfo
+from treadle.serve.engine import Engine
+from treadle.serve.http.app import build_app
+from treadle.serve.http.body import BodyLimits
+from treadle.serve.http.codec import Codec
+from treadle.serve.http.connection import PatientButNotForever
+from treadle.serve.metrics import ServeMetrics
+from treadle.serve.model import ServedModel
+from treadle.serve.repository import NICE, Repository
+from treadle.serve.sample import sample_body
+from treadle.serve.tracing import find_tracer
+from treadle.types import Priority
+
+_log = logging.getLogger("treadle.node")
+
+KILLED = 143
+"""Exit code after a second SIGTERM: 128 and the signal's number, as shells count."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, but signals belong to the node."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Node:
+    """One life: startup, main loop, drain, shutdown."""
+
+    def __init__(self, config: NodeConfig, file: Path, listeners: Listeners) -> None:
+        self._config = config
+        self._listeners = listeners
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        clock, registry = SystemClock(), CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=registry)
+        policy = POLICIES[config.schedule.policy]()
+        models = {model.name: ServedModel(model) for model in config.model}
+        device = cpu_device()
+        metrics = ServeMetrics(registry)
+        queue = RequestQueue(
+            policy,
+            {m.name: FixedBatch(m.max_batch, m.max_delay_seconds) for m in config.model},
+            age_limit_seconds=config.schedule.age_limit_seconds,
+            aged_duty=config.schedule.aged_duty,
+        )
+        self._engine = Engine(
+            queue, Capacity(urgent_overtakes=policy.preempts), models, clock, metrics
+        )
+        self._repository = Repository(
+            models,
+            self._engine,
+            device,
+            file.parent,
+            nice=NICE if policy.preempts else dict.fromkeys(Priority, 0),
+        )
+        self._plane = DataPlane(
+            self._repository,
+            self._engine,
+            clock,
+            metrics,
+            ServerInfo(config.node.name, treadle.__version__),
+            clients_may_raise_priority=config.schedule.clients_may_raise_priority,
+        )
+        self._codec = Codec(config.http.max_body_bytes)
+        tracer, no_tracer = find_tracer(config.node.name)
+        _log.debug("tracing is %s", no_tracer or "on")
+        api = NodeApi(self._plane, config, file, device, registry, self.stop)
+        app = build_app(
+            self._plane,
+            self._codec,
+            BodyLimits(config.http.max_body_bytes, config.http.silence_seconds),
+            token=config.http.token,
+            open_model_control=config.http.open_model_control,
+            tracer=tracer,
+            more_routes=api.routes(),
+        )
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=PatientButNotForever,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=config.http.keep_alive_seconds,
+                timeout_graceful_shutdown=5,
+            )
+        )
+
+    @property
+    def broken(self) -> str:
+        """What keeps the node from being ready; empty if nothing does."""
+        return self._plane.not_ready_reason
+
+    def sample_requests(self, address: str) -> list[str]:
+        """Commands that send a small request to the first model that takes one."""
+        for model in self._repository.models:
+            body = sample_body(model.inputs)
+            if model.ready and body:
+                url = f"{address}/v2/models/{model.name}/infer"
+                return [f"curl -s {url} -d {shlex.quote(body)}"]
+        return []
+
+    def stop(self) -> None:
+        """Drain and end; at the second call, end at once."""
+        (self._stop_now if self._stop.is_set() else self._stop).set()
+
+    async def run(self, on_ready: asyncio.Future[None] | None = None) -> int:
+        """Live until told to stop. Returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        serving = asyncio.create_task(self._server.serve(self._listeners.sockets))
+        loading = asyncio.create_task(self._load(on_ready))
+        try:
+            await self._first(serving, self._stop)
+            return await self._end(serving)
+        finally:
+            loading.cancel()
+            self._codec.close()
+
+    async def _load(self, on_ready: asyncio.Future[None] | None) -> None:
+        await self._repository.load_all()
+        self._plane.started = True
+        if on_ready is not None:
+            on_ready.set_result(None)
+
+    async def _end(self, serving: asyncio.Task[None]) -> int:
+        """Finish what was accepted, within limits, and let everything go."""
+        self._plane.draining = True
+        _log.info("draining: %d requests are open", self._engine.open_requests)
+        drained = asyncio.create_task(self._engine.drained())
+        limit = self._config.node.drain_seconds
+        waits = [drained, asyncio.create_task(self._stop_now.wait())]
+        await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        in_time = drained.done()
+        if not in_time:
+            _log.warning("%d requests are ended unanswered", self._engine.open_requests)
+            self._repository.kill()
+        for task in waits:
+            task.cancel()
+        self._server.should_exit = True
+        self._server.force_exit = self._stop_now.is_set()
+        await serving
+        await self._repository.close()
+        _log.info("ended")
+        return KILLED if self._stop_now.is_set() else 0
+
+    async def _first(self, task: asyncio.Task[None], event: asyncio.Event) -> None:
+        """Wait until the task ends or the event is set."""
+        waiting = asyncio.create_task(event.wait())
+        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()

@@ -1,0 +1,21 @@
+"""Pure decisions: who runs next, and with whom. No clocks, no devices, no I/O."""
+
+from treadle.schedule.batching import BatchChoice, BatchRule, FixedBatch
+from treadle.schedule.capacity import Capacity
+from treadle.schedule.entry import Entry
+from treadle.schedule.policy import POLICIES, Fifo, HighestPriorityFirst, QueuePolicy
+from treadle.schedule.queue import Batch, RequestQueue
+
+__all__ = [
+    "POLICIES",
+    "Batch",
+    "BatchChoice",
+    "BatchRule",
+    "Capacity",
+    "Entry",
+    "Fifo",
+    "FixedBatch",
+    "HighestPriorityFirst",
+    "QueuePolicy",
+    "RequestQueue",
+]

@@ -1,0 +1,28 @@
+"""A request as the queue sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from treadle.types import Priority
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Entry:
+    """One request that waits, or has waited, for its turn. All times in seconds, one clock."""
+
+    model: str
+    batch_key: Hashable
+    """Requests of one model with equal keys may share a batch: same inputs, types and shapes."""
+    rows: int = 1
+    """How many items it brings to a batch."""
+    priority: Priority = Priority.NORMAL
+    arrived: float
+    due: float = math.inf
+    """When it should be answered; orders requests within a class."""
+    latest_start: float = math.inf
+    """Started after this, it cannot meet its hard deadline."""
+    waiting: bool = False
+    """True while it is in a queue. Set and cleared by the queue."""

@@ -1,0 +1,112 @@
+"""What a configuration file may say of a model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from treadle.errors import ConfigError
+from treadle.serve.tensors import DTYPES
+from treadle.types import Objective, Priority, TensorSpec
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Delay = Annotated[float, Meta(ge=0, le=60)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class TensorConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """A tensor that a Python model takes or returns; -1 stands for any size."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    datatype: str
+    shape: tuple[Annotated[int, Meta(ge=-1)], ...]
+
+    @property
+    def spec(self) -> TensorSpec:
+        return TensorSpec(self.name, self.datatype, self.shape)
+
+
+class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One ``[[model]]`` table. ``docs/configuration.md`` says what each key means."""
+
+    name: Name
+    version: Name = "1"
+    onnx: str | None = None
+    factory: str | None = None
+    inputs: tuple[TensorConfig, ...] = ()
+    outputs: tuple[TensorConfig, ...] = ()
+    parameters: dict[str, Any] = {}
+    device: Literal["cpu"] = "cpu"
+    share: Fraction = 1.0
+    priority: Literal["critical", "normal", "background"] = "normal"
+    p99_seconds: Seconds | None = None
+    replicas: Annotated[int, Meta(ge=1, le=64)] = 1
+    max_batch: Annotated[int, Meta(ge=1, le=4096)] = 1
+    max_delay_seconds: Delay = 0.0
+    queue_limit: Count = 256
+    timeout_seconds: Seconds = 60.0
+    run_limit_seconds: Seconds = 60.0
+    load_limit_seconds: Seconds = 600.0
+    worker: Name | None = None
+    env: dict[str, str] = {}
+    examples: tuple[str, ...] = ()
+    load: bool = True
+
+    @property
+    def priority_class(self) -> Priority:
+        return Priority.parse(self.priority)
+
+    @property
+    def objective(self) -> Objective:
+        return Objective(p99_seconds=self.p99_seconds)
+
+    @property
+    def worker_name(self) -> str:
+        """Name of the worker that hosts the model: one of its own unless told otherwise."""
+        return self.worker or self.name
+
+
+def check_models(models: tuple[ModelConfig, ...]) -> None:
+    """Refuse what each table may say alone, but not together.
+
+    Raises:
+        ConfigError: Names the key and what is allowed.
+    """
+    seen: set[str] = set()
+    by_worker: dict[str, ModelConfig] = {}
+    for number, model in enumerate(models):
+        where = f"model[{number}] ({model.name})"
+        if model.name in seen:
+            raise ConfigError(f"{where}: name: {model.name!r} is already taken; allowed: one each")
+        seen.add(model.name)
+        if (model.onnx is None) == (model.factory is None):
+            raise ConfigError(f"{where}: allowed: exactly one of the keys onnx and factory")
+        if model.factory is not None:
+            module, _, attribute = model.factory.partition(":")
+            if not (module and attribute):
+                raise ConfigError(
+                    f'{where}: factory: {model.factory!r}; allowed: "module:callable"'
+                )
+        elif model.inputs or model.outputs:
+            raise ConfigError(
+                f"{where}: inputs, outputs: an ONNX file brings its own; "
+                "allowed: only beside factory"
+            )
+        for tensor in (*model.inputs, *model.outputs):
+            if tensor.datatype not in DTYPES:
+                raise ConfigError(
+                    f"{where}: datatype: {tensor.datatype!r}; allowed: {', '.join(DTYPES)}"
+                )
+        other = by_worker.setdefault(model.worker_name, model)
+        if (other.env, other.replicas, other.priority) != (
+            model.env,
+            model.replicas,
+            model.priority,
+        ):
+            raise ConfigError(
+                f"{where}: worker: models that share worker {model.worker_name!r} need the same "
+                f"env, replicas and priority; {other.name!r} has others"
+            )

@@ -1,0 +1,246 @@
+"""Runs the queue of one device: takes batches out, gives them to workers, hands answers back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping
+from itertools import count
+from typing import cast
+
+from treadle.clock import Clock
+from treadle.errors import DeadlineError, ModelError, RequestError, UnavailableError
+from treadle.schedule import Batch, Capacity, Entry, RequestQueue
+from treadle.serve.metrics import ServeMetrics
+from treadle.serve.model import ServedModel
+from treadle.serve.running import Outputs, RunningBatch
+from treadle.serve.ticket import Answer, Ticket
+from treadle.serve.worker.messages import Done, Failed
+from treadle.types import Priority
+
+_log = logging.getLogger("treadle.engine")
+
+
+class Engine:
+    """Owns every accepted request of one device until it is answered.
+
+    All methods belong to the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        capacity: Capacity,
+        models: Mapping[str, ServedModel],
+        clock: Clock,
+        metrics: ServeMetrics,
+    ) -> None:
+        self._queue = queue
+        self._capacity = capacity
+        self._models = models
+        self._clock = clock
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._dispatch_planned = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._open: set[Ticket] = set()
+        self._running: set[RunningBatch] = set()
+        self._batch_numbers = count(1)
+
+    @property
+    def open_requests(self) -> int:
+        """Requests accepted and not yet answered."""
+        return len(self._open)
+
+    def waiting(self, model: str) -> int:
+        """Requests that wait for ``model``."""
+        return self._queue.waiting(model)
+
+    def submit(self, ticket: Ticket) -> None:
+        """Accept a request; its ``answer`` will be set, whatever happens.
+
+        Raises:
+            UnavailableError: If the model's queue is full.
+            DeadlineError: If the model is known to take longer than the deadline allows.
+        """
+        model = self._models[ticket.model]
+        waiting = self._queue.waiting(ticket.model)
+        if waiting >= model.config.queue_limit:
+            raise UnavailableError(
+                f"the queue of model '{ticket.model}' is full "
+                f"({waiting} of {model.config.queue_limit} requests wait)",
+                retry_after_seconds=self._backlog_seconds(model, waiting),
+            )
+        expected = model.latency.estimate(ticket.rows, ticket.arrived) or 0.0
+        ticket.latest_start = ticket.deadline - expected
+        if ticket.latest_start < ticket.arrived:
+            raise DeadlineError(
+                f"the request times out in {ticket.deadline - ticket.arrived:.3g} s and model "
+                f"'{ticket.model}' takes {expected:.3g} s"
+            )
+        self._open.add(ticket)
+        ticket.answer.add_done_callback(lambda _: self._closed(ticket))
+        self._queue.push(ticket)
+        self._metrics.queue_depth(ticket, +1)
+        self.wake()
+
+    def abandon(self, ticket: Ticket) -> None:
+        """Drop a request whose caller has gone. If it already runs, its answer is discarded."""
+        if self._queue.remove(ticket):
+            self._metrics.queue_depth(ticket, -1)
+        if not ticket.answer.done():
+            ticket.answer.cancel()
+
+    def wake(self) -> None:
+        """Look for work to start, once what is happening now has happened.
+
+        Requests that arrive in one turn of the event loop so find each other in a batch.
+        """
+        if not self._dispatch_planned:
+            self._dispatch_planned = True
+            self._loop.call_soon(self._dispatch)
+
+    def fail_waiting(self, model: str, error: RequestError) -> None:
+        """Answer every request that waits for ``model`` with an error."""
+        for ticket in [t for t in self._open if t.model == model and t.waiting]:
+            self._queue.remove(ticket)
+            self._metrics.queue_depth(ticket, -1)
+            self._fail(ticket, error)
+
+    async def drained(self, model: str | None = None) -> None:
+        """Wait until every accepted request (of ``model``, if given) is answered."""
+        while pending := [t.answer for t in self._open if model in (None, t.model)]:
+            await asyncio.wait(pending)
+
+    def check_integrity(self) -> None:
+        """Compare the books of queue, capacity and requests.
+
+        Raises:
+            AssertionError: If they disagree.
+        """
+        self._queue.check_integrity()
+        waiting = sum(self._queue.waiting(name) for name in self._models)
+        running = sum(len(running.tickets) for running in self._running)
+        assert waiting + running >= len(self._open), "a request is neither waiting nor running"
+        assert bool(self._running) == (self._capacity.held > 0)
+
+    def _dispatch(self) -> None:
+        self._dispatch_planned = False
+        now = self._clock.now()
+        for ticket in cast(list[Ticket], self._queue.expire(now)):
+            self._metrics.queue_depth(ticket, -1)
+            self._fail(ticket, DeadlineError("Request timeout expired"))
+        while batch := self._queue.take(now, ready=self._ready, fits=self._fits):
+            self._start(batch, now)
+        self._plan_timer(now)
+
+    def _ready(self, model: str) -> bool:
+        return self._models[model].idle
+
+    def _fits(self, entry: Entry) -> bool:
+        return self._capacity.fits(entry.priority, self._models[entry.model].config.share)
+
+    def _plan_timer(self, now: float) -> None:
+        """Wake at the queue's next event. A timer that fires too early only looks again."""
+        when = self._queue.next_event(now)
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + (when - now):
+                return
+            self._timer.cancel()
+            self._timer = None
+        if now < when < math.inf:
+            self._timer = self._loop.call_later(when - now, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._dispatch()
+
+    def _start(self, batch: Batch, now: float) -> None:
+        model = self._models[batch.model]
+        tickets = cast(tuple[Ticket, ...], batch.entries)
+        for ticket in tickets:
+            ticket.started = now
+            self._metrics.queue_depth(ticket, -1)
+        running = RunningBatch(model, batch, tickets, now, self._ended)
+        self._running.add(running)
+        self._capacity.hold(_seen_as(running), model.config.share)
+        running.start(next(self._batch_numbers))
+
+    def _ended(
+        self, running: RunningBatch, answer: Done | Failed | ModelError, outputs: Outputs
+    ) -> None:
+        now, model = self._clock.now(), running.model
+        seconds = now - running.started
+        self._running.discard(running)
+        self._capacity.release(_seen_as(running), model.config.share)
+        self._metrics.busy(model.name, seconds * model.config.share)
+        if running.batch.aged:
+            self._queue.aged_finished(now, seconds)
+        if isinstance(answer, Done):
+            self._succeed(running, answer, outputs, now)
+        else:
+            self._failed(running, answer)
+        running.group.release(running.worker)
+        self.wake()
+
+    def _succeed(self, running: RunningBatch, answer: Done, outputs: Outputs, now: float) -> None:
+        model = running.model
+        model.latency.observe(running.rows, now - running.started, now)
+        model.statistics.executed(
+            requests=len(running.tickets),
+            rows=running.rows,
+            input_seconds=answer.input_seconds,
+            run_seconds=answer.run_seconds,
+            output_seconds=answer.output_seconds,
+        )
+        self._metrics.batch(model.name, running.rows)
+        for ticket, tensors in zip(running.tickets, outputs, strict=True):
+            if not ticket.answer.done():
+                ticket.answer.set_result(
+                    Answer(
+                        outputs=tensors,
+                        queue_seconds=ticket.started - ticket.arrived,
+                        run_seconds=answer.run_seconds,
+                    )
+                )
+
+    def _failed(self, running: RunningBatch, answer: Failed | ModelError) -> None:
+        if isinstance(answer, Failed) and len(running.tickets) > 1:
+            # One of them may have spoilt it for the others: each runs again, by itself.
+            for ticket in running.tickets:
+                if not ticket.answer.done():
+                    ticket.batch_key = object()
+                    self._queue.push(ticket)
+                    self._metrics.queue_depth(ticket, +1)
+            return
+        name = running.model.name
+        error = (
+            ModelError(f"model '{name}' failed: {answer.reason}")
+            if isinstance(answer, Failed)
+            else ModelError(f"model '{name}' failed: {answer}")
+        )
+        _log.warning("%s", error, extra={"model": name})
+        for ticket in running.tickets:
+            self._fail(ticket, error)
+
+    def _fail(self, ticket: Ticket, error: RequestError) -> None:
+        if not ticket.answer.done():
+            ticket.answer.set_exception(error)
+
+    def _closed(self, ticket: Ticket) -> None:
+        self._open.discard(ticket)
+
+    def _backlog_seconds(self, model: ServedModel, waiting: int) -> float:
+        """A guess at when a full queue will have room again."""
+        size = model.config.max_batch
+        per_batch = model.latency.estimate(size, self._clock.now()) or 0.1
+        return per_batch * max(1.0, waiting / size / 2)
+
+
+def _seen_as(running: RunningBatch) -> Priority:
+    """The class that a running batch counts as: its worker's, which the device goes by.
+
+    One that was started out of turn counts as CRITICAL, so that nothing overtakes it again.
+    """
+    return Priority.CRITICAL if running.batch.aged else running.model.priority

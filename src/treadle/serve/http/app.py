@@ -1,0 +1,220 @@
+"""The routes of the Open Inference Protocol and its extensions."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from treadle.errors import ForbiddenError, InvalidRequestError, RequestError
+from treadle.serve.dataplane import DataPlane
+from treadle.serve.http.answers import JSONAnswer, error_answer
+from treadle.serve.http.body import BodyLimits, ClientGoneError, read_body
+from treadle.serve.http.codec import Codec
+from treadle.serve.http.infer import InferEndpoint
+from treadle.serve.tracing import Tracer
+
+_SMALL_BODY_BYTES = 64 << 10
+_T = TypeVar("_T")
+
+
+class _IndexRequest(msgspec.Struct):
+    ready: bool = False
+
+
+class _RepositoryRequest(msgspec.Struct):
+    parameters: dict[str, bool | int | float | str] = {}
+
+
+class ProtocolRoutes:
+    """Everything of the protocol but inference itself."""
+
+    def __init__(self, plane: DataPlane, limits: BodyLimits, *, open_model_control: bool) -> None:
+        self._plane = plane
+        self._limits = BodyLimits(min(limits.max_bytes, _SMALL_BODY_BYTES), limits.silence_seconds)
+        self._open_model_control = open_model_control
+
+    def routes(self) -> list[BaseRoute]:
+        model = "/v2/models/{name}"
+        version = model + "/versions/{version}"
+        return [
+            Route("/v2", self._server, methods=["GET"]),
+            Route("/v2/health/live", self._live, methods=["GET"]),
+            Route("/v2/health/ready", self._ready, methods=["GET"]),
+            Route("/v2/models/stats", self._all_statistics, methods=["GET"]),
+            *(Route(p, self._model, methods=["GET"]) for p in (model, version)),
+            *(Route(p + "/ready", self._model_ready, methods=["GET"]) for p in (model, version)),
+            *(Route(p + "/stats", self._statistics, methods=["GET"]) for p in (model, version)),
+            Route("/v2/repository/index", self._index, methods=["POST"]),
+            Route("/v2/repository/models/{name}/load", self._load, methods=["POST"]),
+            Route("/v2/repository/models/{name}/unload", self._unload, methods=["POST"]),
+        ]
+
+    async def _server(self, request: Request) -> Response:
+        return JSONAnswer(self._plane.server_metadata())
+
+    async def _live(self, request: Request) -> Response:
+        return Response()
+
+    async def _ready(self, request: Request) -> Response:
+        reason = self._plane.not_ready_reason
+        return JSONAnswer({"error": reason}, 400) if reason else Response()
+
+    async def _model(self, request: Request) -> Response:
+        return JSONAnswer(self._plane.model_metadata(**request.path_params))
+
+    async def _model_ready(self, request: Request) -> Response:
+        model = self._plane.repository.get(**request.path_params)
+        if model.ready and not self._plane.draining:
+            return Response()
+        reason = model.reason or model.state.lower()
+        return JSONAnswer({"error": f"model '{model.name}' is not ready: {reason}"}, 400)
+
+    async def _statistics(self, request: Request) -> Response:
+        return JSONAnswer(self._plane.statistics(**request.path_params))
+
+    async def _all_statistics(self, request: Request) -> Response:
+        return JSONAnswer(self._plane.statistics())
+
+    async def _index(self, request: Request) -> Response:
+        wanted = await self._body(request, _IndexRequest)
+        return JSONAnswer(self._plane.index(ready_only=wanted.ready))
+
+    async def _load(self, request: Request) -> Response:
+        self._may_control(request)
+        body = await self._body(request, _RepositoryRequest)
+        if body.parameters:
+            raise InvalidRequestError(
+                f"load parameters {', '.join(body.parameters)} are not supported: a model is "
+                "loaded as the node's configuration file says"
+            )
+        await self._plane.repository.load(request.path_params["name"])
+        return Response()
+
+    async def _unload(self, request: Request) -> Response:
+        self._may_control(request)
+        body = await self._body(request, _RepositoryRequest)
+        # Models here have no dependents, so either value of this one means the same.
+        if unknown := body.parameters.keys() - {"unload_dependents"}:
+            raise InvalidRequestError(
+                f"unknown parameter {', '.join(unknown)}; allowed: unload_dependents"
+            )
+        await self._plane.repository.unload(request.path_params["name"])
+        return Response()
+
+    def _may_control(self, request: Request) -> None:
+        """Loading and unloading is for the owner: by the local socket, or with the token."""
+        if not (
+            self._open_model_control or is_local(request.scope) or request.scope.get("has_token")
+        ):
+            raise ForbiddenError(
+                "models are loaded and unloaded over the node's local socket, with its token, or "
+                "by anyone if the configuration says [http] open_model_control = true"
+            )
+
+    async def _body(self, request: Request, kind: type[_T]) -> _T:
+        body = await read_body(request.receive, self._limits, None)
+        try:
+            return msgspec.json.decode(body or b"{}", type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidRequestError(f"failed to parse the request JSON: {error}") from None
+
+
+class TokenGate:
+    """Lets requests over TCP in only with the token, if there is one.
+
+    Health checks pass without: they tell nothing, and those who send them have no secrets.
+    """
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = b"Bearer " + token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not is_local(scope):
+            given = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
+            scope["has_token"] = hmac.compare_digest(given, self._expected)
+            if not (scope["has_token"] or scope["path"].startswith("/v2/health/")):
+                answer = JSONAnswer(
+                    {"error": "this server needs a token: send Authorization: Bearer TOKEN"},
+                    401,
+                    {"www-authenticate": "Bearer"},
+                )
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def is_local(scope: Scope) -> bool:
+    """Whether a request came over the Unix socket, which its file permissions protect."""
+    server = scope.get("server")
+    return server is not None and server[1] is None
+
+
+def build_app(
+    plane: DataPlane,
+    codec: Codec,
+    limits: BodyLimits,
+    *,
+    token: str = "",
+    open_model_control: bool = False,
+    tracer: Tracer | None = None,
+    more_routes: Sequence[BaseRoute] = (),
+) -> Starlette:
+    """Put the application together.
+
+    Args:
+        plane: What answers requests.
+        codec: What reads and writes their bodies.
+        limits: What a body may cost.
+        token: Asked for over TCP, unless empty.
+        open_model_control: Anyone may load and unload models.
+        tracer: Writes spans, if given.
+        more_routes: Of the node itself.
+    """
+    infer = InferEndpoint(plane, codec, limits, tracer)
+    path = "/v2/models/{name}"
+    protocol = ProtocolRoutes(plane, limits, open_model_control=open_model_control)
+    return Starlette(
+        routes=[
+            Route(path + "/infer", infer, methods=["POST"]),
+            Route(path + "/versions/{version}/infer", infer, methods=["POST"]),
+            *protocol.routes(),
+            *more_routes,
+        ],
+        middleware=[Middleware(TokenGate, token=token)] if token else [],
+        exception_handlers={
+            RequestError: _on_request_error,
+            HTTPException: _on_http_error,
+            ClientGoneError: _on_client_gone,
+            Exception: _on_bug,
+        },
+    )
+
+
+async def _on_request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return error_answer(error)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = f"{request.method} {request.url.path}: {error.detail}"
+    return JSONAnswer({"error": text}, error.status_code, error.headers)
+
+
+async def _on_client_gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody is there to read it
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    return JSONAnswer({"error": f"internal error: {type(error).__name__}"}, 500)

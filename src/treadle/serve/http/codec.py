@@ -1,0 +1,141 @@
+"""Decodes and encodes bodies: small ones at once, large ones in a process of their own.
+
+JSON with a million numbers takes a tenth of a second to read, and the interpreter does nothing
+else meanwhile. A thread would not help; another process does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import ParamSpec, TypeVar
+
+from treadle.errors import InvalidRequestError, TooLargeError, UnavailableError
+from treadle.serve import oip
+from treadle.serve.request import InferenceRequest
+from treadle.serve.tensors import Buffer, Tensor
+from treadle.types import TensorSpec
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_SMALL_JSON_BYTES = 48 << 10
+_SMALL_TENSOR_BYTES = 16 << 10
+"""About a millisecond's worth, of reading and of writing JSON."""
+
+_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+
+class Codec:
+    """Turns bodies into requests and answers into bodies without holding up the event loop."""
+
+    def __init__(self, max_body_bytes: int) -> None:
+        self._max_body_bytes = max_body_bytes
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def decode(
+        self, body: bytes, header_nbytes: int | None, inputs: Sequence[TensorSpec]
+    ) -> InferenceRequest:
+        """Read a request body.
+
+        Raises:
+            InvalidRequestError: If it is malformed.
+        """
+        if header_nbytes == 0:
+            return oip.decode_raw_request(body, inputs)
+        json_nbytes = len(body) if header_nbytes is None else header_nbytes
+        # BYTES elements are walked one by one, so binary data of that type is slow, too.
+        slow = len(body) if any(i.datatype == "BYTES" for i in inputs) else json_nbytes
+        if slow <= _SMALL_JSON_BYTES:
+            return oip.decode_request(body, header_nbytes)
+        return await self._elsewhere(_decode_elsewhere, body, header_nbytes)
+
+    async def encode(
+        self,
+        model: str,
+        version: str,
+        request_id: str,
+        tensors: Sequence[Tensor],
+        binary: Sequence[bool],
+    ) -> tuple[bytes, list[Buffer]]:
+        """Write an answer: the JSON part, and the binary tensors behind it.
+
+        Raises:
+            InvalidRequestError: If an output that was asked for as JSON cannot be written so.
+        """
+        slow = sum(len(t.data) for t, b in zip(tensors, binary, strict=True) if not b)
+        if slow <= _SMALL_TENSOR_BYTES:
+            return oip.encode_response(model, version, request_id, tensors, binary)
+        return await self._elsewhere(
+            _encode_elsewhere, model, version, request_id, list(tensors), list(binary)
+        )
+
+    async def decompress(self, body: bytes, encoding: str) -> bytes:
+        """Undo a content encoding.
+
+        Raises:
+            InvalidRequestError: If the encoding is not known or the data is not of it.
+            TooLargeError: If it unpacks to more than a body may have.
+        """
+        if encoding not in _WINDOW_BITS:
+            raise InvalidRequestError(
+                f"unsupported Content-Encoding '{encoding}'; allowed: {', '.join(_WINDOW_BITS)}"
+            )
+        return await asyncio.to_thread(self._inflate, body, encoding)
+
+    def close(self) -> None:
+        """End the helper process."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _inflate(self, body: bytes, encoding: str) -> bytes:
+        unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])
+        try:
+            data = unpacker.decompress(body, self._max_body_bytes + 1)
+        except zlib.error as error:
+            raise InvalidRequestError(f"the body is not valid {encoding}: {error}") from None
+        if len(data) > self._max_body_bytes:
+            raise TooLargeError(f"the body unpacks to more than {self._max_body_bytes} bytes")
+        if not unpacker.eof:
+            raise InvalidRequestError(f"the body ends in the middle of its {encoding} data")
+        return data
+
+    async def _elsewhere(self, function: Callable[_P, _T], *args: _P.args, **_: _P.kwargs) -> _T:
+        if self._pool is None:
+            # Spawned, not forked: a copy of this process would inherit its sockets and locks.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start_helper)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+        except BrokenProcessPool as error:
+            self._pool = None  # the next call starts another
+            raise UnavailableError(
+                "the process that reads large JSON bodies has ended; try again, or send binary "
+                "tensor data",
+                retry_after_seconds=1.0,
+            ) from error
+
+
+def _start_helper() -> None:
+    """Leave signals to the node: it ends this process when it has no more work for it."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _decode_elsewhere(body: bytes, header_nbytes: int | None) -> InferenceRequest:
+    request = oip.decode_request(body, header_nbytes)
+    for tensor in request.inputs:
+        tensor.data = bytes(tensor.data)  # views do not travel between processes
+    return request
+
+
+def _encode_elsewhere(
+    model: str, version: str, request_id: str, tensors: list[Tensor], binary: list[bool]
+) -> tuple[bytes, list[Buffer]]:
+    return oip.encode_response(model, version, request_id, tensors, binary)

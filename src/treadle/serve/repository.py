@@ -1,0 +1,220 @@
+"""Which models there are, and their life: load, swap in, unload."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from treadle.errors import ModelError, ModelLoadError, NotFoundError
+from treadle.serve.config import ModelConfig
+from treadle.serve.engine import Engine
+from treadle.serve.model import ModelState, ServedModel
+from treadle.serve.worker.group import WorkerGroup
+from treadle.serve.worker.messages import Loaded, LoadFailed, ModelSetup
+from treadle.types import Device, Priority, TensorSpec
+
+_log = logging.getLogger("treadle.repository")
+
+NICE: Mapping[Priority, int] = {
+    Priority.CRITICAL: 0,
+    Priority.NORMAL: 5,
+    Priority.BACKGROUND: 19,
+}
+"""Scheduling priority of a worker on the CPU, by class: at 19 it runs when others do not."""
+
+
+class Repository:
+    """The models of a node. Knows those that are not loaded, too."""
+
+    def __init__(
+        self,
+        models: Mapping[str, ServedModel],
+        engine: Engine,
+        device: Device,
+        folder: Path,
+        *,
+        nice: Mapping[Priority, int],
+    ) -> None:
+        self._models = models
+        self._engine = engine
+        self._device = device
+        self._folder = folder
+        self._nice = nice
+        self._locks = {m.config.worker_name: asyncio.Lock() for m in models.values()}
+        self._groups: set[WorkerGroup] = set()
+        self._retirements: set[asyncio.Task[None]] = set()
+
+    @property
+    def models(self) -> Sequence[ServedModel]:
+        return list(self._models.values())
+
+    def get(self, name: str, version: str = "") -> ServedModel:
+        """Find a model.
+
+        Raises:
+            NotFoundError: If there is none of that name or version.
+        """
+        model = self._models.get(name)
+        if model is None:
+            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+        if version and version != model.config.version:
+            raise NotFoundError(
+                f"Request for unknown model: '{name}' version {version} is not found; "
+                f"served: {model.config.version}"
+            )
+        return model
+
+    async def load_all(self) -> None:
+        """Load every model that is configured to be loaded at the start.
+
+        Those that cannot be loaded stay UNAVAILABLE with their reason; the others are served.
+        """
+        workers: dict[str, list[ServedModel]] = {}
+        for model in self._models.values():
+            if model.config.load:
+                workers.setdefault(model.config.worker_name, []).append(model)
+        await asyncio.gather(*(self._load_what_can(models) for models in workers.values()))
+
+    async def load(self, name: str) -> None:
+        """Load a model, or load it anew; what runs goes on until the new worker is ready.
+
+        Raises:
+            NotFoundError: If there is no model of that name.
+            ModelLoadError: If it cannot be loaded; the text says why.
+        """
+        model = self.get(name)
+        async with self._lock(model):
+            beside = [m for m in self._beside(model) if m is not model]
+            failed = await self._host([*beside, model])
+            if failed is not None:
+                raise ModelLoadError(f"failed to load '{name}', {failed.reason}")
+
+    async def unload(self, name: str) -> None:
+        """Serve what was accepted, then end the model's process, so that its memory returns.
+
+        Raises:
+            NotFoundError: If there is no model of that name.
+        """
+        model = self.get(name)
+        async with self._lock(model):
+            if model.group is None:
+                model.reason = "unloaded"
+                return
+            model.state, model.reason = ModelState.UNLOADING, ""
+            await self._engine.drained(name)
+            old, beside = model.group, [m for m in self._beside(model) if m is not model]
+            model.state, model.reason, model.group = ModelState.UNAVAILABLE, "unloaded", None
+            if not beside or await self._host(beside) is not None:
+                for other in beside:
+                    self._lost_model(other, "its worker was ended and did not load again")
+                old.retire()
+            await old.ended()
+
+    async def close(self) -> None:
+        """End every worker once it is idle, and wait for that."""
+        for group in self._groups:
+            group.retire()
+        await asyncio.gather(*(group.ended() for group in list(self._groups)))
+
+    def kill(self) -> None:
+        """End every worker now."""
+        for group in self._groups:
+            group.kill("was ended: the node shuts down at once")
+
+    def _lock(self, model: ServedModel) -> AbstractAsyncContextManager[None]:
+        return self._locks[model.config.worker_name]
+
+    def _beside(self, model: ServedModel) -> list[ServedModel]:
+        """The loaded models of the same worker."""
+        worker = model.config.worker_name
+        return [m for m in self._models.values() if m.config.worker_name == worker and m.group]
+
+    async def _load_what_can(self, models: list[ServedModel]) -> None:
+        async with self._lock(models[0]):
+            while models:
+                failed = await self._host(models)
+                if failed is None:
+                    return
+                models = [m for m in models if m.name != failed.model]
+
+    async def _host(self, models: list[ServedModel]) -> LoadFailed | None:
+        """Start a group that hosts exactly these models, swap it in, let the old one go."""
+        for model in models:
+            if model.group is None:
+                model.state, model.reason = ModelState.LOADING, ""
+        group = self._new_group(models)
+        limit = max(model.config.load_limit_seconds for model in models)
+        try:
+            answer = await asyncio.wait_for(group.started(), limit)
+        except TimeoutError:
+            answer = LoadFailed(models[-1].name, f"it took longer than {limit:g} s to load")
+        if isinstance(answer, LoadFailed):
+            group.kill("is not needed: loading failed")
+            for model in models:
+                if model.group is None:
+                    reason = answer.reason if model.name == answer.model else "loading again"
+                    model.state, model.reason = ModelState.UNAVAILABLE, reason
+            _log.error("cannot load: %s", answer.reason, extra={"model": answer.model})
+            return answer
+        self._swap_in(models, group, answer)
+        return None
+
+    def _new_group(self, models: list[ServedModel]) -> WorkerGroup:
+        first = models[0].config
+        group = WorkerGroup(
+            first.worker_name,
+            tuple(self._setup(model.config) for model in models),
+            replicas=first.replicas,
+            env=first.env,
+            nice=self._nice[first.priority_class],
+            on_idle=self._engine.wake,
+            on_lost=self._on_lost,
+        )
+        self._groups.add(group)
+        task = asyncio.create_task(self._forget(group))
+        self._retirements.add(task)
+        task.add_done_callback(self._retirements.discard)
+        return group
+
+    async def _forget(self, group: WorkerGroup) -> None:
+        await group.ended()
+        self._groups.discard(group)
+
+    def _swap_in(self, models: list[ServedModel], group: WorkerGroup, answer: Loaded) -> None:
+        old = {model.group for model in models if model.group is not None}
+        for model in models:
+            inputs, outputs = answer.signatures[model.name]
+            model.inputs = tuple(TensorSpec(*spec) for spec in inputs)
+            model.outputs = tuple(TensorSpec(*spec) for spec in outputs)
+            model.group, model.state, model.reason = group, ModelState.READY, ""
+            _log.info("model is ready", extra={"model": model.name})
+        for previous in old:
+            previous.retire()
+        self._engine.wake()
+
+    def _on_lost(self, group: WorkerGroup, reason: str) -> None:
+        """A worker that had served could not load its models again."""
+        for model in self._models.values():
+            if model.group is group:
+                self._lost_model(model, reason)
+
+    def _lost_model(self, model: ServedModel, reason: str) -> None:
+        model.group, model.state, model.reason = None, ModelState.UNAVAILABLE, reason
+        self._engine.fail_waiting(model.name, ModelError(f"model '{model.name}' failed: {reason}"))
+
+    def _setup(self, config: ModelConfig) -> ModelSetup:
+        return ModelSetup(
+            name=config.name,
+            onnx=config.onnx,
+            factory=config.factory,
+            inputs=tuple((t.name, t.datatype, t.shape) for t in config.inputs),
+            outputs=tuple((t.name, t.datatype, t.shape) for t in config.outputs),
+            parameters=config.parameters,
+            device=config.device,
+            threads=max(1, round(self._device.cores * config.share)),
+            max_batch=config.max_batch,
+            folder=str(self._folder),
+        )

@@ -1,0 +1,138 @@
+"""One batch on its way through a worker: inputs in, answer out, each caller its own rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from treadle.errors import ModelError
+from treadle.schedule import Batch
+from treadle.serve.model import ServedModel
+from treadle.serve.tensors import Buffer, Tensor
+from treadle.serve.ticket import Ticket
+from treadle.serve.worker.messages import Done, Failed, Run, Slice
+
+_ALIGNMENT = 64
+_LONG_COPY_BYTES = 4 << 20
+"""Copies above this size would hold up the event loop for about a millisecond."""
+
+Outputs = list[list[Tensor]]
+
+
+class RunningBatch:
+    """Tickets that run together on one worker."""
+
+    def __init__(
+        self,
+        model: ServedModel,
+        batch: Batch,
+        tickets: tuple[Ticket, ...],
+        started: float,
+        on_end: Callable[[RunningBatch, Done | Failed | ModelError, Outputs], None],
+    ) -> None:
+        self.model = model
+        self.batch = batch
+        self.tickets = tickets
+        assert model.group is not None
+        self.group = model.group  # the model may be given another one meanwhile
+        self.worker = self.group.acquire()
+        self.started = started
+        self.rows = sum(ticket.rows for ticket in tickets)
+        self._on_end = on_end
+        self._limit: asyncio.TimerHandle | None = None
+        self._copying: asyncio.Task[None] | None = None
+
+    def start(self, number: int) -> None:
+        """Put the inputs where the worker reads them, and have it run."""
+        slices, pieces, nbytes = self._place_inputs()
+        run = Run(number, self.model.name, self.rows, tuple(slices))
+        if nbytes > _LONG_COPY_BYTES:
+            self._copying = asyncio.create_task(self._start_long(run, pieces, nbytes))
+        else:
+            _copy_in(self.worker.inputs.reserve(nbytes), pieces)
+            self._run(run)
+
+    async def _start_long(self, run: Run, pieces: list[tuple[int, Buffer]], nbytes: int) -> None:
+        view = self.worker.inputs.reserve(nbytes)
+        await asyncio.to_thread(_copy_in, view, pieces)
+        self._run(run)
+
+    def _run(self, run: Run) -> None:
+        limit = self.model.config.run_limit_seconds
+        self._limit = asyncio.get_running_loop().call_later(
+            limit,
+            self.worker.kill,
+            f"was ended: a batch of model '{self.model.name}' ran longer than {limit:g} s",
+        )
+        self.worker.run(run, self._answered, self._died)
+
+    def _place_inputs(self) -> tuple[list[Slice], list[tuple[int, Buffer]], int]:
+        """Decide where each caller's rows go, so that callers lie one behind the other."""
+        slices, pieces, end = [], [], 0
+        for index, spec in enumerate(self.model.inputs):
+            start = end = -(-end // _ALIGNMENT) * _ALIGNMENT
+            for ticket in self.tickets:
+                data = ticket.inputs[index].data
+                pieces.append((end, data))
+                end += len(data)
+            shape = self.tickets[0].inputs[index].shape
+            if self.model.batched:
+                shape = (self.rows, *shape[1:])
+            slices.append(Slice(spec.name, spec.datatype, shape, start, end - start))
+        return slices, pieces, end
+
+    def _answered(self, answer: Done | Failed) -> None:
+        if isinstance(answer, Failed):
+            self._end(answer, [])
+        elif sum(s.nbytes for s in answer.outputs) > _LONG_COPY_BYTES:
+            self._copying = asyncio.create_task(self._finish_long(answer))
+        else:
+            self._end(answer, self._split(answer))
+
+    async def _finish_long(self, answer: Done) -> None:
+        self._end(answer, await asyncio.to_thread(self._split, answer))
+
+    def _died(self, error: ModelError) -> None:
+        self._end(error, [])
+
+    def _end(self, answer: Done | Failed | ModelError, outputs: Outputs) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        self._on_end(self, answer, outputs)
+
+    def _split(self, answer: Done) -> Outputs:
+        """Copy each caller's rows out of the arena, which the next batch will overwrite."""
+        view = self.worker.outputs.follow()
+        outputs: Outputs = []
+        first = 0
+        for ticket in self.tickets:
+            last = first + ticket.rows
+            if ticket.answer.done():  # its caller has gone
+                outputs.append([])
+            elif self.model.batched:
+                outputs.append([_rows(view, s, first, last) for s in answer.outputs])
+            else:
+                outputs.append([_whole(view, s) for s in answer.outputs])
+            first = last
+        return outputs
+
+
+def _copy_in(view: memoryview, pieces: Sequence[tuple[int, Buffer]]) -> None:
+    for offset, data in pieces:
+        view[offset : offset + len(data)] = data
+
+
+def _whole(view: memoryview, s: Slice) -> Tensor:
+    return Tensor(s.name, s.datatype, s.shape, bytes(view[s.offset : s.offset + s.nbytes]))
+
+
+def _rows(view: memoryview, s: Slice, first: int, last: int) -> Tensor:
+    """Rows ``first`` up to ``last`` of a batched output."""
+    if s.datatype == "BYTES":
+        start = s.row_ends[first - 1] if first else 0
+        end = s.row_ends[last - 1]
+    else:
+        row_nbytes = s.nbytes // s.shape[0]
+        start, end = first * row_nbytes, last * row_nbytes
+    data = bytes(view[s.offset + start : s.offset + end])
+    return Tensor(s.name, s.datatype, (last - first, *s.shape[1:]), data)

@@ -1,0 +1,104 @@
+"""Holds a request against what its model takes, before it may join a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from treadle.errors import InvalidRequestError
+from treadle.serve.model import ServedModel
+from treadle.serve.tensors import Tensor, bytes_ends, fixed_nbytes
+from treadle.types import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedInputs:
+    """Inputs in the model's order, the rows they bring, and what may share a batch with them."""
+
+    tensors: list[Tensor]
+    rows: int
+    batch_key: Hashable
+
+
+def check_inputs(model: ServedModel, tensors: Sequence[Tensor]) -> CheckedInputs:
+    """Check names, datatypes, shapes and sizes.
+
+    Raises:
+        InvalidRequestError: Says which input is wrong, and what is expected.
+    """
+    given = {tensor.name: tensor for tensor in tensors}
+    if len(given) != len(tensors):
+        raise InvalidRequestError(f"an input is given twice for model '{model.name}'")
+    known = {spec.name for spec in model.inputs}
+    for name in given:
+        if name not in known:
+            raise InvalidRequestError(
+                f"unexpected inference input '{name}' for model '{model.name}'; "
+                f"expected: {', '.join(sorted(known))}"
+            )
+    if len(given) != len(known):
+        missing = ", ".join(sorted(known - given.keys()))
+        raise InvalidRequestError(
+            f"expected {len(known)} inputs but got {len(given)} inputs for model "
+            f"'{model.name}'. Missing: {missing}"
+        )
+    ordered = [given[spec.name] for spec in model.inputs]
+    for spec, tensor in zip(model.inputs, ordered, strict=True):
+        _check_tensor(model.name, spec, tensor)
+    if not model.batched:
+        return CheckedInputs(ordered, 1, tuple(tensor.shape for tensor in ordered))
+    rows = _rows(model, ordered)
+    return CheckedInputs(ordered, rows, tuple(tensor.shape[1:] for tensor in ordered))
+
+
+def _check_tensor(model: str, spec: TensorSpec, tensor: Tensor) -> None:
+    if tensor.datatype != spec.datatype:
+        raise InvalidRequestError(
+            f"inference input '{spec.name}' data-type is '{tensor.datatype}', "
+            f"but model '{model}' expects '{spec.datatype}'"
+        )
+    if len(tensor.shape) != len(spec.shape) or any(
+        want not in (-1, got) for want, got in zip(spec.shape, tensor.shape, strict=True)
+    ):
+        raise InvalidRequestError(
+            f"unexpected shape for input '{spec.name}' for model '{model}'. "
+            f"Expected {_text(spec.shape)}, got {_text(tensor.shape)}"
+        )
+    due, got = fixed_nbytes(tensor.datatype, tensor.shape), len(tensor.data)
+    if due is not None and due != got:
+        raise InvalidRequestError(
+            f"input '{spec.name}' has {got} bytes of data; shape {_text(tensor.shape)} of "
+            f"{tensor.datatype} needs {due}"
+        )
+
+
+def check_bytes(tensor: Tensor, count: int) -> None:
+    """Check the lengths inside the data of a BYTES tensor of ``count`` elements.
+
+    Raises:
+        InvalidRequestError: If they lie: they would reach into another caller's data.
+    """
+    try:
+        bytes_ends(tensor.data, count)
+    except ValueError as error:
+        raise InvalidRequestError(f"input '{tensor.name}': {error}") from None
+
+
+def _rows(model: ServedModel, tensors: Sequence[Tensor]) -> int:
+    """The batch dimension, which all inputs share."""
+    rows = tensors[0].shape[0]
+    for tensor in tensors:
+        if tensor.shape[0] != rows:
+            raise InvalidRequestError(
+                f"input '{tensor.name}' has batch dimension {tensor.shape[0]}, "
+                f"input '{tensors[0].name}' has {rows}"
+            )
+    if not 1 <= rows <= model.config.max_batch:
+        raise InvalidRequestError(
+            f"batch dimension is {rows}; model '{model.name}' allows 1 to {model.config.max_batch}"
+        )
+    return rows
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"

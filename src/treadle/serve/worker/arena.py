@@ -1,0 +1,50 @@
+"""Memory that the node and one worker share."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+_PAGE = mmap.PAGESIZE
+_FIRST_BYTES = 1 << 20
+
+
+class Arena:
+    """A region that its writer grows and its reader follows.
+
+    It has no name in any file system: it lives as an open file that the worker inherits, and
+    vanishes with its last holder, however that one ends.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(fd, os.fstat(fd).st_size)
+        self.view = memoryview(self._map)
+
+    @classmethod
+    def create(cls, name: str) -> Arena:
+        fd = os.memfd_create(f"treadle-{name}", os.MFD_CLOEXEC)
+        os.ftruncate(fd, _FIRST_BYTES)
+        return cls(fd)
+
+    def reserve(self, nbytes: int) -> memoryview:
+        """Make room for ``nbytes``, growing by doubling, and return the whole region.
+
+        What was in it stays. Views handed out before stay valid, over the same memory.
+        """
+        if nbytes > len(self.view):
+            size = max(nbytes, 2 * len(self.view))
+            os.ftruncate(self.fd, -(-size // _PAGE) * _PAGE)
+        return self.follow()
+
+    def follow(self) -> memoryview:
+        """The whole region, at the size that the writer has given it."""
+        size = os.fstat(self.fd).st_size
+        if size != len(self.view):
+            # The old mapping is let go, not closed: arrays may still look at it.
+            self._map = mmap.mmap(self.fd, size)
+            self.view = memoryview(self._map)
+        return self.view
+
+    def close(self) -> None:
+        os.close(self.fd)

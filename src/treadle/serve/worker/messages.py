@@ -1,0 +1,108 @@
+"""What the node and a worker say to each other: small messages beside a shared arena.
+
+Tensor data never travels here. It lies in an arena at the offsets that a message gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+PlainSpec = tuple[str, str, tuple[int, ...]]
+"""Name, datatype and shape of an input or output."""
+Signature = tuple[tuple[PlainSpec, ...], tuple[PlainSpec, ...]]
+"""Inputs and outputs of a model."""
+
+
+class Slice(Struct, array_like=True, frozen=True):
+    """A tensor in an arena, in wire form."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+    row_ends: tuple[int, ...] = ()
+    """For BYTES: where each row ends, in bytes from ``offset``; rows of other types are equal."""
+
+
+class ModelSetup(Struct, frozen=True):
+    """All that a worker needs to load one model."""
+
+    name: str
+    onnx: str | None
+    factory: str | None
+    inputs: tuple[PlainSpec, ...]
+    outputs: tuple[PlainSpec, ...]
+    parameters: dict[str, Any]
+    device: str
+    threads: int
+    max_batch: int
+    folder: str
+
+
+class Load(Struct, frozen=True, tag=True):
+    """Node to worker, first and once: what to host."""
+
+    models: tuple[ModelSetup, ...]
+    nice: int
+
+
+class Loaded(Struct, frozen=True, tag=True):
+    """Worker to node: every model is ready; its inputs and outputs by name."""
+
+    signatures: dict[str, Signature]
+
+
+class LoadFailed(Struct, frozen=True, tag=True):
+    """Worker to node: a model cannot be loaded. The worker ends."""
+
+    model: str
+    reason: str
+
+
+class Run(Struct, frozen=True, tag=True):
+    """Node to worker: run a batch whose inputs lie in the input arena."""
+
+    batch: int
+    model: str
+    rows: int
+    inputs: tuple[Slice, ...]
+
+
+class Done(Struct, frozen=True, tag=True):
+    """Worker to node: the batch ran; its outputs lie in the output arena."""
+
+    batch: int
+    outputs: tuple[Slice, ...]
+    input_seconds: float
+    run_seconds: float
+    output_seconds: float
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """Worker to node: the model raised, or returned what it may not."""
+
+    batch: int
+    reason: str
+
+
+ToWorker = Load | Run
+FromWorker = Loaded | LoadFailed | Done | Failed
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
+decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
+
+MAX_MESSAGE_BYTES = 1 << 17
+"""Messages are kept below this, so that one always fits a socket's buffer."""
+MAX_REASON_CHARS = 8000
+
+
+def shorten(reason: str) -> str:
+    """Cut a reason to what a message may hold, keeping its end: that is where the cause is."""
+    if len(reason) <= MAX_REASON_CHARS:
+        return reason
+    return "… " + reason[-MAX_REASON_CHARS:]

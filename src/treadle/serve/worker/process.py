@@ -1,0 +1,176 @@
+"""The node's end of one worker process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+
+from treadle.errors import ModelError
+from treadle.serve.worker import messages
+from treadle.serve.worker.arena import Arena
+from treadle.serve.worker.messages import Done, Failed, Load, Loaded, LoadFailed, Run
+
+_log = logging.getLogger("treadle.worker")
+
+# What the node knows and models need not.
+_PRIVATE_VARIABLES = frozenset({"TREADLE_HTTP_TOKEN"})
+
+_GRACE_SECONDS = 5.0
+
+OnAnswer = Callable[[Done | Failed], None]
+OnDeath = Callable[[ModelError], None]
+
+
+class WorkerProcess:
+    """A running worker: loads once, then runs one batch at a time.
+
+    ``inputs`` and ``outputs`` are the shared arenas. Between a call of ``run`` and the return
+    of its ``on_answer`` the worker is busy and the arenas belong to that batch.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        process: asyncio.subprocess.Process,
+        control: socket.socket,
+        inputs: Arena,
+        outputs: Arena,
+    ) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.outputs = outputs
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[ModelError] = loop.create_future()
+        self._process = process
+        self._control = control
+        self._loaded: asyncio.Future[Loaded | LoadFailed] = loop.create_future()
+        self._on_answer: OnAnswer | None = None
+        self._on_death: OnDeath | None = None
+        self._kill_reason: str | None = None
+        self._tasks = (
+            asyncio.create_task(self._watch_exit()),
+            asyncio.create_task(self._forward_output()),
+        )
+
+    @classmethod
+    async def start(cls, name: str, env: Mapping[str, str]) -> WorkerProcess:
+        """Start the program with the node's environment, and ``env`` over it."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        inputs, outputs = Arena.create("inputs"), Arena.create("outputs")
+        inherited = (theirs.fileno(), inputs.fd, outputs.fd)
+        base = {k: v for k, v in os.environ.items() if k not in _PRIVATE_VARIABLES}
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                # -P: modules in the folder that the node was started in are not ours to import.
+                *(sys.executable, "-P", "-m", "treadle.serve.worker", *map(str, inherited)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env=base | {"PYTHONUNBUFFERED": "1"} | dict(env),
+                pass_fds=inherited,
+            )
+        ours.setblocking(False)
+        worker = cls(name, process, ours, inputs, outputs)
+        asyncio.get_running_loop().add_reader(ours.fileno(), worker._on_readable)
+        return worker
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def load(self, message: Load) -> Loaded | LoadFailed:
+        """Have the worker load its models.
+
+        Raises:
+            ModelError: If the process ends before it has answered.
+        """
+        with contextlib.suppress(OSError):  # gone already: _watch_exit will say so
+            self._control.send(messages.encode(message))
+        return await self._loaded
+
+    def run(self, message: Run, on_answer: OnAnswer, on_death: OnDeath) -> None:
+        """Start a batch whose inputs lie in the input arena; one callback will be called."""
+        assert self._on_answer is None, "a worker runs one batch at a time"
+        self._on_answer, self._on_death = on_answer, on_death
+        # A send fails only if the process is gone, and then _watch_exit will say so.
+        with contextlib.suppress(OSError):
+            self._control.send(messages.encode(message))
+
+    def kill(self, reason: str) -> None:
+        """End the process at once; its batch fails with ``reason``."""
+        self._kill_reason = reason
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    def hang_up(self) -> None:
+        """Ask an idle process to end; by force if it has not done so after a grace period."""
+        if self._control.fileno() < 0:
+            return
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._control.fileno())
+        self._control.close()
+        late = loop.call_later(_GRACE_SECONDS, self.kill, "did not end when asked")
+        self.exited.add_done_callback(lambda _: late.cancel())
+
+    def _on_readable(self) -> bool:
+        """Take in one message; False if there is none."""
+        try:
+            data = self._control.recv(messages.MAX_MESSAGE_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:  # reset by a worker that died, or already closed here
+            data = b""
+        if not data:
+            self.hang_up()
+            return False
+        message = messages.decode_from_worker(data)
+        match message:
+            case Done() | Failed():
+                on_answer, self._on_answer, self._on_death = self._on_answer, None, None
+                assert on_answer is not None
+                on_answer(message)
+            case Loaded() | LoadFailed():
+                self._loaded.set_result(message)
+        return True
+
+    async def _watch_exit(self) -> None:
+        code = await self._process.wait()
+        error = ModelError(f"worker {self.name!r} {self._kill_reason or _describe_exit(code)}")
+        while self._on_readable():
+            pass  # an answer sent just before the end still counts
+        self.hang_up()
+        on_death, self._on_answer, self._on_death = self._on_death, None, None
+        if not self._loaded.done():
+            self._loaded.set_exception(error)
+            self._loaded.exception()  # looked at: nobody may be waiting for it any more
+        if on_death is not None:
+            on_death(error)
+        self.exited.set_result(error)
+        self.inputs.close()
+        self.outputs.close()
+
+    async def _forward_output(self) -> None:
+        """Log what the worker prints, line by line."""
+        stream = self._process.stdout
+        assert stream is not None
+        rest = b""
+        while chunk := await stream.read(1 << 16):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                _log.info("%s", line.decode(errors="replace"), extra={"worker": self.name})
+            if len(rest) > 1 << 16:  # a line without an end must not grow for ever
+                rest = b""
+        if rest:
+            _log.info("%s", rest.decode(errors="replace"), extra={"worker": self.name})
+
+
+def _describe_exit(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

@@ -1,0 +1,80 @@
+"""The vocabulary. Every other module speaks in these words; see ``docs/structure.md``."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class Priority(enum.IntEnum):
+    """The class of a task or a request. A smaller number is more urgent."""
+
+    CRITICAL = 0
+    NORMAL = 1
+    BACKGROUND = 2
+
+    @property
+    def label(self) -> str:
+        """The name as it is written in files, metrics and on the command line."""
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, text: str) -> Priority:
+        """Read a priority by name, in any case.
+
+        Raises:
+            ValueError: If ``text`` names none of the three classes.
+        """
+        try:
+            return cls[text.upper()]
+        except KeyError:
+            allowed = ", ".join(p.label for p in cls)
+            raise ValueError(f"unknown priority {text!r}; allowed: {allowed}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What a task is promised."""
+
+    p99_seconds: float | None = None
+    """99 of 100 requests are answered within this many seconds of their arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output of a model, as the Open Inference Protocol describes it."""
+
+    name: str
+    datatype: str
+    """Protocol name of the element type, such as ``FP32``, ``INT64`` or ``BYTES``."""
+    shape: tuple[int, ...]
+    """Dimensions; -1 where any size is accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Something that computes: a physical GPU, the CPU, or a simulated GPU."""
+
+    name: str
+    kind: str
+    cores: int
+    """CPU cores that this process may use, or streaming multiprocessors."""
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelContext:
+    """What a model factory is told about the place its model will run in."""
+
+    name: str
+    device: str
+    threads: int
+    """CPU threads that the model's share of the device comes to."""
+    max_batch: int
+    folder: Path
+    """Folder of the configuration file; relative paths start here."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """The model's free-form ``parameters`` table from the configuration file."""
