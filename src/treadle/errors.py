@@ -30,8 +30,8 @@ class TooLargeError(InvalidRequestError):
     """The request is larger than the operator allows."""
 
 
-class TooSlowError(InvalidRequestError):
-    """The client stopped sending in the middle of its request."""
+class AbandonedError(RequestError):
+    """The caller has gone: there is nobody to answer any more."""
 
 
 class ForbiddenError(RequestError):

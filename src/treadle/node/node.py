@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import shlex
 import signal
@@ -23,9 +24,9 @@ from treadle.schedule import POLICIES, Capacity, FixedBatch, RequestQueue
 from treadle.serve.dataplane import DataPlane, ServerInfo
 from treadle.serve.engine import Engine
 from treadle.serve.http.app import build_app
-from treadle.serve.http.body import BodyLimits
 from treadle.serve.http.codec import Codec
 from treadle.serve.http.connection import PatientButNotForever
+from treadle.serve.http.infer import InferEndpoint
 from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ServedModel
 from treadle.serve.repository import NICE, Repository
@@ -61,13 +62,14 @@ class Node:
         policy = POLICIES[config.schedule.policy]()
         models = {model.name: ServedModel(model) for model in config.model}
         device = cpu_device()
-        metrics = ServeMetrics(registry)
         queue = RequestQueue(
             policy,
             {m.name: FixedBatch(m.max_batch, m.max_delay_seconds) for m in config.model},
             age_limit_seconds=config.schedule.age_limit_seconds,
             aged_duty=config.schedule.aged_duty,
         )
+        metrics = ServeMetrics(queue, clock.now)
+        registry.register(metrics)
         self._engine = Engine(
             queue, Capacity(urgent_overtakes=policy.preempts), models, clock, metrics
         )
@@ -92,22 +94,21 @@ class Node:
         api = NodeApi(self._plane, config, file, device, registry, self.stop)
         app = build_app(
             self._plane,
-            self._codec,
-            BodyLimits(config.http.max_body_bytes, config.http.silence_seconds),
+            InferEndpoint(self._plane, self._codec, config.http.max_body_bytes, tracer),
             token=config.http.token,
             open_model_control=config.http.open_model_control,
-            tracer=tracer,
             more_routes=api.routes(),
         )
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=PatientButNotForever,
+                http=_connection_kind(config.http.silence_seconds),
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_keep_alive=config.http.keep_alive_seconds,
                 timeout_graceful_shutdown=5,
             )
@@ -147,6 +148,9 @@ class Node:
 
     async def _load(self, on_ready: asyncio.Future[None] | None) -> None:
         await self._repository.load_all()
+        # What exists by now stays: the collector need not go through it again and again.
+        gc.collect()
+        gc.freeze()
         self._plane.started = True
         if on_ready is not None:
             on_ready.set_result(None)
@@ -177,3 +181,8 @@ class Node:
         waiting = asyncio.create_task(event.wait())
         await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+
+
+def _connection_kind(silence_seconds: float) -> type[PatientButNotForever]:
+    """The connection class with its limit set: uvicorn takes a class, and no arguments for it."""
+    return type("Connection", (PatientButNotForever,), {"silence_seconds": silence_seconds})

@@ -38,5 +38,7 @@ class BatchLatency:
         """
         if now - self._last > self._believed_seconds:
             return None
+        if rows in self._medians:
+            return self._medians[rows]
         known = [size for size in self._medians if size <= rows]
         return self._medians[max(known)] if known else None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from treadle.types import Priority
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Entry:
+class Entry(Struct, eq=False, kw_only=True):
     """One request that waits, or has waited, for its turn. All times in seconds, one clock."""
 
     model: str

@@ -10,6 +10,7 @@ from treadle.schedule.batching import BatchRule
 from treadle.schedule.entry import Entry
 from treadle.schedule.lazyheap import LazyHeap
 from treadle.schedule.policy import QueuePolicy
+from treadle.types import Priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class RequestQueue:
         self._by_arrival = LazyHeap()
         self._by_latest_start = LazyHeap()
         self._waiting: dict[str, int] = {}
+        self._depths: dict[tuple[str, Priority], int] = {}
         self._next_aged_turn = -math.inf
 
     def push(self, entry: Entry) -> None:
@@ -78,6 +80,8 @@ class RequestQueue:
         lane.heap.push(key, entry)
         lane.rows += entry.rows
         self._waiting[entry.model] = self._waiting.get(entry.model, 0) + 1
+        place = (entry.model, entry.priority)
+        self._depths[place] = self._depths.get(place, 0) + 1
         if rank > 0 and self._age_limit_seconds != math.inf:
             self._by_arrival.push(entry.arrived, entry)
         if entry.latest_start != math.inf:
@@ -89,6 +93,7 @@ class RequestQueue:
             return False
         entry.waiting = False
         self._waiting[entry.model] -= 1
+        self._depths[entry.model, entry.priority] -= 1
         line = self._lines[self._policy.rank(entry)][entry.model]
         lane = line.lanes[entry.batch_key]
         lane.rows -= entry.rows
@@ -100,10 +105,14 @@ class RequestQueue:
         """How many requests wait for ``model``."""
         return self._waiting.get(model, 0)
 
+    def depths(self) -> Mapping[tuple[str, Priority], int]:
+        """How many requests wait, by model and class, of those that ever had any."""
+        return self._depths
+
     def expire(self, now: float) -> list[Entry]:
         """Take out every request that could not meet its deadline if it started now."""
         expired = []
-        while (first := self._by_latest_start.peek()) and first[0] < now:
+        while (first := self._by_latest_start.peek()) and first[0] <= now:
             self.remove(first[1])
             expired.append(first[1])
         return expired

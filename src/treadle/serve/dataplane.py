@@ -9,6 +9,7 @@ from typing import Any
 
 from treadle.clock import Clock
 from treadle.errors import (
+    AbandonedError,
     DeadlineError,
     InvalidRequestError,
     ModelError,
@@ -59,6 +60,7 @@ class DataPlane:
         self.draining = False
         self.started = False
         self._engine = engine
+        self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._metrics = metrics
         self._info = info
@@ -125,20 +127,23 @@ class DataPlane:
         """
         priority = self._priority(model, request.priority)
         try:
-            self._check_outputs(model, request)
+            if request.outputs:
+                self._check_outputs(model, request)
             checked = check_inputs(model, request.inputs)
-            objective = model.config.p99_seconds
-            timeout = min(model.config.timeout_seconds, request.timeout_seconds or float("inf"))
+            timeout = model.config.timeout_seconds
+            if request.timeout_seconds is not None:
+                timeout = min(timeout, request.timeout_seconds)
             ticket = Ticket(
                 model=model.name,
+                served=model,
                 batch_key=checked.batch_key,
                 rows=checked.rows,
                 priority=priority,
                 arrived=arrived,
-                due=arrived + min(timeout, objective or timeout),
+                due=arrived + min(timeout, model.config.p99_seconds or timeout),
                 deadline=arrived + timeout,
                 inputs=checked.tensors,
-                answer=asyncio.get_running_loop().create_future(),
+                answer=self._loop.create_future(),
             )
             self._engine.submit(ticket)
         except RequestError as error:
@@ -146,31 +151,29 @@ class DataPlane:
             raise
         return ticket
 
+    def abandon(self, ticket: Ticket) -> None:
+        """Drop a request whose caller has gone."""
+        self._engine.abandon(ticket)
+
     async def answer(self, ticket: Ticket) -> Answer:
         """Wait for the answer to a request.
 
         Raises:
             RequestError: If it could not be answered; says why.
         """
-        model = self.repository.get(ticket.model)
+        model = ticket.served
         try:
             answer = await ticket.answer
         except RequestError as error:
-            model.statistics.fail.add(self._clock.now() - ticket.arrived)
+            if not isinstance(error, AbandonedError):
+                model.statistics.fail.add(self._clock.now() - ticket.arrived)
             self._metrics.ended(ticket.model, ticket.priority, _outcome(error))
-            raise
-        except asyncio.CancelledError:
-            self._engine.abandon(ticket)
-            self._metrics.ended(ticket.model, ticket.priority, "abandoned")
             raise
         total = self._clock.now() - ticket.arrived
         model.statistics.success.add(total)
         model.statistics.queue.add(answer.queue_seconds)
         self._metrics.answered(
-            ticket,
-            queue_seconds=answer.queue_seconds,
-            run_seconds=answer.run_seconds,
-            total_seconds=total,
+            model.name, ticket.priority, answer.queue_seconds, answer.run_seconds, total
         )
         return answer
 
@@ -255,6 +258,8 @@ def _outcome(error: RequestError) -> str:
             return "refused"
         case ModelError():
             return "failed"
+        case AbandonedError():
+            return "abandoned"
         case _:
             return "invalid"
 

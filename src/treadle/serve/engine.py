@@ -10,7 +10,7 @@ from itertools import count
 from typing import cast
 
 from treadle.clock import Clock
-from treadle.errors import DeadlineError, ModelError, RequestError, UnavailableError
+from treadle.errors import AbandonedError, DeadlineError, ModelError, RequestError, UnavailableError
 from treadle.schedule import Batch, Capacity, Entry, RequestQueue
 from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ServedModel
@@ -64,7 +64,7 @@ class Engine:
             UnavailableError: If the model's queue is full.
             DeadlineError: If the model is known to take longer than the deadline allows.
         """
-        model = self._models[ticket.model]
+        model = ticket.served
         waiting = self._queue.waiting(ticket.model)
         if waiting >= model.config.queue_limit:
             raise UnavailableError(
@@ -80,17 +80,13 @@ class Engine:
                 f"'{ticket.model}' takes {expected:.3g} s"
             )
         self._open.add(ticket)
-        ticket.answer.add_done_callback(lambda _: self._closed(ticket))
         self._queue.push(ticket)
-        self._metrics.queue_depth(ticket, +1)
         self.wake()
 
     def abandon(self, ticket: Ticket) -> None:
         """Drop a request whose caller has gone. If it already runs, its answer is discarded."""
-        if self._queue.remove(ticket):
-            self._metrics.queue_depth(ticket, -1)
-        if not ticket.answer.done():
-            ticket.answer.cancel()
+        self._queue.remove(ticket)
+        self._fail(ticket, AbandonedError("the caller went away"))
 
     def wake(self) -> None:
         """Look for work to start, once what is happening now has happened.
@@ -105,7 +101,6 @@ class Engine:
         """Answer every request that waits for ``model`` with an error."""
         for ticket in [t for t in self._open if t.model == model and t.waiting]:
             self._queue.remove(ticket)
-            self._metrics.queue_depth(ticket, -1)
             self._fail(ticket, error)
 
     async def drained(self, model: str | None = None) -> None:
@@ -129,7 +124,6 @@ class Engine:
         self._dispatch_planned = False
         now = self._clock.now()
         for ticket in cast(list[Ticket], self._queue.expire(now)):
-            self._metrics.queue_depth(ticket, -1)
             self._fail(ticket, DeadlineError("Request timeout expired"))
         while batch := self._queue.take(now, ready=self._ready, fits=self._fits):
             self._start(batch, now)
@@ -161,8 +155,7 @@ class Engine:
         tickets = cast(tuple[Ticket, ...], batch.entries)
         for ticket in tickets:
             ticket.started = now
-            self._metrics.queue_depth(ticket, -1)
-        running = RunningBatch(model, batch, tickets, now, self._ended)
+        running = RunningBatch(model, batch, tickets, now, self._loop, self._ended)
         self._running.add(running)
         self._capacity.hold(_seen_as(running), model.config.share)
         running.start(next(self._batch_numbers))
@@ -174,7 +167,6 @@ class Engine:
         seconds = now - running.started
         self._running.discard(running)
         self._capacity.release(_seen_as(running), model.config.share)
-        self._metrics.busy(model.name, seconds * model.config.share)
         if running.batch.aged:
             self._queue.aged_finished(now, seconds)
         if isinstance(answer, Done):
@@ -194,8 +186,9 @@ class Engine:
             run_seconds=answer.run_seconds,
             output_seconds=answer.output_seconds,
         )
-        self._metrics.batch(model.name, running.rows)
+        self._metrics.batch(model.name, running.rows, running.started, now, model.config.share)
         for ticket, tensors in zip(running.tickets, outputs, strict=True):
+            self._open.discard(ticket)
             if not ticket.answer.done():
                 ticket.answer.set_result(
                     Answer(
@@ -212,7 +205,6 @@ class Engine:
                 if not ticket.answer.done():
                     ticket.batch_key = object()
                     self._queue.push(ticket)
-                    self._metrics.queue_depth(ticket, +1)
             return
         name = running.model.name
         error = (
@@ -225,11 +217,9 @@ class Engine:
             self._fail(ticket, error)
 
     def _fail(self, ticket: Ticket, error: RequestError) -> None:
+        self._open.discard(ticket)
         if not ticket.answer.done():
             ticket.answer.set_exception(error)
-
-    def _closed(self, ticket: Ticket) -> None:
-        self._open.discard(ticket)
 
     def _backlog_seconds(self, model: ServedModel, waiting: int) -> float:
         """A guess at when a full queue will have room again."""

@@ -1,27 +1,25 @@
-"""An inference request and its answer, whichever protocol brought it."""
+"""An inference request, whichever protocol brought it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 from treadle.serve.tensors import Tensor
 from treadle.types import Priority
 
 
-@dataclass(slots=True)
-class RequestedOutput:
+class RequestedOutput(Struct):
     """An output that the caller asks for."""
 
     name: str
     binary: bool
 
 
-@dataclass(slots=True)
-class InferenceRequest:
+class InferenceRequest(Struct, eq=False):
     """A decoded request. Not yet held against what its model takes."""
 
     inputs: list[Tensor]
-    outputs: list[RequestedOutput] = field(default_factory=list)
+    outputs: list[RequestedOutput] = []
     """Empty: all of the model's outputs."""
     id: str = ""
     priority: Priority | None = None

@@ -28,6 +28,7 @@ class RunningBatch:
         batch: Batch,
         tickets: tuple[Ticket, ...],
         started: float,
+        loop: asyncio.AbstractEventLoop,
         on_end: Callable[[RunningBatch, Done | Failed | ModelError, Outputs], None],
     ) -> None:
         self.model = model
@@ -39,6 +40,7 @@ class RunningBatch:
         self.started = started
         self.rows = sum(ticket.rows for ticket in tickets)
         self._on_end = on_end
+        self._loop = loop
         self._limit: asyncio.TimerHandle | None = None
         self._copying: asyncio.Task[None] | None = None
 
@@ -59,7 +61,7 @@ class RunningBatch:
 
     def _run(self, run: Run) -> None:
         limit = self.model.config.run_limit_seconds
-        self._limit = asyncio.get_running_loop().call_later(
+        self._limit = self._loop.call_later(
             limit,
             self.worker.kill,
             f"was ended: a batch of model '{self.model.name}' ran longer than {limit:g} s",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Array = npt.NDArray[np.generic]
 Buffer = bytes | bytearray | memoryview
@@ -40,8 +40,7 @@ _DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<I")
 
 
-@dataclass(slots=True)
-class Tensor:
+class Tensor(Struct, eq=False):
     """A tensor in wire form: little-endian, row-major, no padding.
 
     BYTES elements are each preceded by their length as a 4-byte unsigned integer.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from treadle.schedule import Entry
+from treadle.serve.model import ServedModel
 from treadle.serve.tensors import Tensor
 
 
-@dataclass(slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, eq=False):
     """What a model returned for one request, and how long each step took, in seconds."""
 
     outputs: list[Tensor]
@@ -18,12 +19,12 @@ class Answer:
     run_seconds: float
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Ticket(Entry):
+class Ticket(Entry, eq=False, kw_only=True):
     """An accepted request: an entry of the queue with its data and its future answer."""
 
+    served: ServedModel
     inputs: list[Tensor]
     """In the order of the model's declared inputs."""
     answer: asyncio.Future[Answer]
     deadline: float
-    started: float = field(default=0.0)
+    started: float = 0.0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from treadle.errors import InvalidRequestError
 from treadle.serve.model import ServedModel
-from treadle.serve.tensors import Tensor, bytes_ends, fixed_nbytes
+from treadle.serve.tensors import Tensor, bytes_ends
 from treadle.types import TensorSpec
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedInputs:
+class CheckedInputs(Struct, eq=False):
     """Inputs in the model's order, the rows they bring, and what may share a batch with them."""
 
     tensors: list[Tensor]
@@ -20,12 +20,27 @@ class CheckedInputs:
     batch_key: Hashable
 
 
-def check_inputs(model: ServedModel, tensors: Sequence[Tensor]) -> CheckedInputs:
+def check_inputs(model: ServedModel, tensors: list[Tensor]) -> CheckedInputs:
     """Check names, datatypes, shapes and sizes.
 
     Raises:
         InvalidRequestError: Says which input is wrong, and what is expected.
     """
+    specs = model.inputs
+    if len(tensors) != len(specs):
+        tensors = _in_order(model, tensors)
+    shapes = []
+    for spec, tensor in zip(specs, tensors, strict=True):
+        if tensor.name != spec.name:
+            return check_inputs(model, _in_order(model, tensors))
+        _check_tensor(model, spec, tensor)
+        shapes.append(tensor.shape[1:] if model.batched else tensor.shape)
+    rows = _rows(model, tensors) if model.batched else 1
+    return CheckedInputs(tensors, rows, tuple(shapes))
+
+
+def _in_order(model: ServedModel, tensors: list[Tensor]) -> list[Tensor]:
+    """The inputs in the order in which the model declares them."""
     given = {tensor.name: tensor for tensor in tensors}
     if len(given) != len(tensors):
         raise InvalidRequestError(f"an input is given twice for model '{model.name}'")
@@ -42,33 +57,23 @@ def check_inputs(model: ServedModel, tensors: Sequence[Tensor]) -> CheckedInputs
             f"expected {len(known)} inputs but got {len(given)} inputs for model "
             f"'{model.name}'. Missing: {missing}"
         )
-    ordered = [given[spec.name] for spec in model.inputs]
-    for spec, tensor in zip(model.inputs, ordered, strict=True):
-        _check_tensor(model.name, spec, tensor)
-    if not model.batched:
-        return CheckedInputs(ordered, 1, tuple(tensor.shape for tensor in ordered))
-    rows = _rows(model, ordered)
-    return CheckedInputs(ordered, rows, tuple(tensor.shape[1:] for tensor in ordered))
+    return [given[spec.name] for spec in model.inputs]
 
 
-def _check_tensor(model: str, spec: TensorSpec, tensor: Tensor) -> None:
+def _check_tensor(model: ServedModel, spec: TensorSpec, tensor: Tensor) -> None:
     if tensor.datatype != spec.datatype:
         raise InvalidRequestError(
             f"inference input '{spec.name}' data-type is '{tensor.datatype}', "
-            f"but model '{model}' expects '{spec.datatype}'"
+            f"but model '{model.name}' expects '{spec.datatype}'"
         )
-    if len(tensor.shape) != len(spec.shape) or any(
-        want not in (-1, got) for want, got in zip(spec.shape, tensor.shape, strict=True)
-    ):
+    fits = len(tensor.shape) == len(spec.shape)
+    for want, got in zip(spec.shape, tensor.shape, strict=False):
+        if want not in (-1, got):
+            fits = False
+    if not fits:
         raise InvalidRequestError(
-            f"unexpected shape for input '{spec.name}' for model '{model}'. "
+            f"unexpected shape for input '{spec.name}' for model '{model.name}'. "
             f"Expected {_text(spec.shape)}, got {_text(tensor.shape)}"
-        )
-    due, got = fixed_nbytes(tensor.datatype, tensor.shape), len(tensor.data)
-    if due is not None and due != got:
-        raise InvalidRequestError(
-            f"input '{spec.name}' has {got} bytes of data; shape {_text(tensor.shape)} of "
-            f"{tensor.datatype} needs {due}"
         )
 
 

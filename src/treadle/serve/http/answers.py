@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from treadle.errors import (
+    AbandonedError,
     ForbiddenError,
     InvalidRequestError,
     ModelError,
@@ -19,20 +20,19 @@ from treadle.errors import (
     NotFoundError,
     RequestError,
     TooLargeError,
-    TooSlowError,
     UnavailableError,
 )
 
 # The first class that matches counts. Triton's mapping, where it has one.
 _STATUS: tuple[tuple[type[RequestError], HTTPStatus], ...] = (
     (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    (TooSlowError, HTTPStatus.REQUEST_TIMEOUT),
     (InvalidRequestError, HTTPStatus.BAD_REQUEST),
     (ModelLoadError, HTTPStatus.BAD_REQUEST),
     (ForbiddenError, HTTPStatus.FORBIDDEN),
     (NotFoundError, HTTPStatus.NOT_FOUND),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
     (ModelError, HTTPStatus.INTERNAL_SERVER_ERROR),
+    (AbandonedError, HTTPStatus.BAD_REQUEST),  # nobody will read it
 )
 _JSON = (b"content-type", b"application/json")
 
@@ -59,7 +59,7 @@ def error_headers(error: RequestError) -> Headers:
     if isinstance(error, UnavailableError) and error.retry_after_seconds is not None:
         seconds = max(1, math.ceil(error.retry_after_seconds))
         headers.append((b"retry-after", str(seconds).encode()))
-    if isinstance(error, TooLargeError | TooSlowError):
+    if isinstance(error, TooLargeError):
         # The rest of the body may still come, and must not be taken for the next request.
         headers.append((b"connection", b"close"))
     return headers
@@ -78,11 +78,10 @@ async def send_error(send: Send, error: RequestError) -> None:
 
 
 async def send_answer(
-    send: Send, status: int, headers: Headers, parts: Iterable[bytes | bytearray | memoryview]
+    send: Send, status: int, headers: Headers, parts: Sequence[bytes | bytearray | memoryview]
 ) -> None:
     """Send a status, headers and a body in parts; the length is added up here."""
-    body = list(parts)
-    length = str(sum(map(len, body))).encode()
+    length = str(sum(map(len, parts))).encode()
     await send(
         {
             "type": "http.response.start",
@@ -90,6 +89,6 @@ async def send_answer(
             "headers": [*headers, (b"content-length", length)],
         }
     )
-    last = len(body) - 1
-    for number, part in enumerate(body):
+    last = len(parts) - 1
+    for number, part in enumerate(parts):
         await send({"type": "http.response.body", "body": part, "more_body": number < last})

@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from treadle.errors import InvalidRequestError, TooLargeError, UnavailableError
 from treadle.serve import oip
+from treadle.serve.model import ServedModel
 from treadle.serve.request import InferenceRequest
 from treadle.serve.tensors import Buffer, Tensor
 from treadle.types import TensorSpec
@@ -37,41 +38,58 @@ class Codec:
         self._max_body_bytes = max_body_bytes
         self._pool: ProcessPoolExecutor | None = None
 
-    async def decode(
+    def decode_small(
         self, body: bytes, header_nbytes: int | None, inputs: Sequence[TensorSpec]
-    ) -> InferenceRequest:
-        """Read a request body.
+    ) -> InferenceRequest | None:
+        """Read a request body at once; None if it is too large for that.
 
         Raises:
             InvalidRequestError: If it is malformed.
         """
         if header_nbytes == 0:
             return oip.decode_raw_request(body, inputs)
-        json_nbytes = len(body) if header_nbytes is None else header_nbytes
-        # BYTES elements are walked one by one, so binary data of that type is slow, too.
-        slow = len(body) if any(i.datatype == "BYTES" for i in inputs) else json_nbytes
-        if slow <= _SMALL_JSON_BYTES:
-            return oip.decode_request(body, header_nbytes)
+        # A request that is all small is the common one; only then ask what exactly is large.
+        if len(body) > _SMALL_JSON_BYTES:
+            json_nbytes = len(body) if header_nbytes is None else header_nbytes
+            # BYTES elements are walked one by one, so binary data of that type is slow, too.
+            if json_nbytes > _SMALL_JSON_BYTES or any(i.datatype == "BYTES" for i in inputs):
+                return None
+        return oip.decode_request(body, header_nbytes)
+
+    async def decode_large(self, body: bytes, header_nbytes: int | None) -> InferenceRequest:
+        """Read a large request body in another process.
+
+        Raises:
+            InvalidRequestError: If it is malformed.
+        """
         return await self._elsewhere(_decode_elsewhere, body, header_nbytes)
 
-    async def encode(
-        self,
-        model: str,
-        version: str,
-        request_id: str,
-        tensors: Sequence[Tensor],
-        binary: Sequence[bool],
-    ) -> tuple[bytes, list[Buffer]]:
-        """Write an answer: the JSON part, and the binary tensors behind it.
+    def encode_small(
+        self, model: ServedModel, request_id: str, tensors: list[Tensor], binary: list[bool]
+    ) -> tuple[bytes, list[Buffer]] | None:
+        """Write an answer at once, JSON and binary tensors; None if it is too large for that.
 
         Raises:
             InvalidRequestError: If an output that was asked for as JSON cannot be written so.
         """
-        slow = sum(len(t.data) for t, b in zip(tensors, binary, strict=True) if not b)
-        if slow <= _SMALL_TENSOR_BYTES:
-            return oip.encode_response(model, version, request_id, tensors, binary)
+        nbytes = 0
+        for tensor, as_binary in zip(tensors, binary, strict=True):
+            if not as_binary:
+                nbytes += len(tensor.data)
+        if nbytes > _SMALL_TENSOR_BYTES:
+            return None
+        return oip.encode_response(model.name, model.config.version, request_id, tensors, binary)
+
+    async def encode_large(
+        self, model: ServedModel, request_id: str, tensors: list[Tensor], binary: list[bool]
+    ) -> tuple[bytes, list[Buffer]]:
+        """Write a large answer in another process.
+
+        Raises:
+            InvalidRequestError: If an output that was asked for as JSON cannot be written so.
+        """
         return await self._elsewhere(
-            _encode_elsewhere, model, version, request_id, list(tensors), list(binary)
+            oip.encode_response, model.name, model.config.version, request_id, tensors, binary
         )
 
     async def decompress(self, body: bytes, encoding: str) -> bytes:
@@ -133,9 +151,3 @@ def _decode_elsewhere(body: bytes, header_nbytes: int | None) -> InferenceReques
     for tensor in request.inputs:
         tensor.data = bytes(tensor.data)  # views do not travel between processes
     return request
-
-
-def _encode_elsewhere(
-    model: str, version: str, request_id: str, tensors: list[Tensor], binary: list[bool]
-) -> tuple[bytes, list[Buffer]]:
-    return oip.encode_response(model, version, request_id, tensors, binary)

@@ -1,85 +1,151 @@
-"""HTTP connections that do not wait for ever.
+"""HTTP connections that do not wait for ever, and that answer in one piece.
 
 uvicorn limits how long a connection may stay idle between two requests. A server that strangers
-reach needs three more limits: for a connection that never sends a request, for one that never
-ends its headers, and for a client that stops reading its answer.
+reach needs more: limits for a connection that never sends a request, for headers that never end,
+for a body that stops in the middle, and for a client that stops reading its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEADER_BYTES = 64 << 10
 
 
 class PatientButNotForever(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with those three limits, each ``timeout_keep_alive`` long."""
+    """uvicorn's HTTP protocol with those limits, each ``silence_seconds`` long."""
+
+    silence_seconds = 15.0
+    """Set by a subclass: uvicorn makes the instances."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._header_bytes = 0
-        self._in_headers = True
-        self._stalled: asyncio.TimerHandle | None = None
+        self._body_bytes = 0
+        self._receiving = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._await_headers()
+        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
+        self._after_silence(self.timeout_keep_alive_handler)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_headers:
-            self._header_bytes += len(data)
+        self._stop_timer()
+        header_bytes = self._header_bytes + len(data)
         super().data_received(data)
-        # Still no request: what came was only headers, and too many of them.
-        if self._in_headers and self._header_bytes > MAX_HEADER_BYTES:
-            self.send_400_response("The request's headers are too long.")
+        if self._receiving:
+            self._header_bytes = 0
+            self._after_silence(self._give_up_on_body)
+        elif self.transport.is_closing():
+            return
+        elif self.cycle is None or self.cycle.response_complete:
+            # No whole request, and none under way: what came can only be headers.
+            self._header_bytes = header_bytes
+            if header_bytes > MAX_HEADER_BYTES:
+                self._refuse(431, "the headers are too long")
+            elif self.timeout_keep_alive_task is None:
+                self._after_silence(self.timeout_keep_alive_handler)
+        else:
+            self._header_bytes = 0
 
     def on_headers_complete(self) -> None:
-        self._in_headers = False
-        self._stop_waiting()
+        self._receiving, self._body_bytes = True, 0
         super().on_headers_complete()
 
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._in_headers, self._header_bytes = True, 0
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        if self._stalled is None:
-            self._await_headers()
+    def on_message_complete(self) -> None:
+        self._receiving = False
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """The client reads slower than it is answered: give it a while to go on."""
+        """The client reads slower than it is answered: it must go on reading."""
         super().pause_writing()
-        self._stop_waiting()
-        self._await_reading(self.transport.get_write_buffer_size())
+        self._watch_reading(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_waiting()
+        self._stop_timer()
 
-    def _await_headers(self) -> None:
-        self._stalled = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
-
-    def _await_reading(self, unread_before: int) -> None:
+    def _watch_reading(self, unread_before: int) -> None:
         def check() -> None:
             unread = self.transport.get_write_buffer_size()
             if unread < unread_before:
-                self._await_reading(unread)
+                self._watch_reading(unread)
             else:
                 self.transport.abort()
 
-        self._stalled = self.loop.call_later(self.timeout_keep_alive, check)
+        self._after_silence(check)
 
-    def _stop_waiting(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+    def _give_up_on_body(self) -> None:
+        if self.flow.read_paused:
+            # It is not the client who waits: what it sent has not been taken in yet.
+            self._after_silence(self._give_up_on_body)
+            return
+        self._refuse(
+            408, f"the body stopped after {self._body_bytes} bytes for {self.silence_seconds:g} s"
+        )
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Answer in place of the application, and hang up."""
+        if self.cycle is None or not self.cycle.response_started:
+            body = orjson.dumps({"error": reason})
+            head = (
+                f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _after_silence(self, call: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(self.silence_seconds, call)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _Joining:
+    """A transport whose writes of one turn of the event loop leave together.
+
+    uvicorn writes the head and the body of an answer one after the other. A system call each
+    would cost as much time as all that a small request costs in this program.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + sum(map(len, self._parts))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _flush(self) -> None:
+        if self._parts:
+            parts, self._parts = self._parts, []
+            self._transport.writelines(parts)
