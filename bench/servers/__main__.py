@@ -129,6 +129,8 @@ def main() -> int:
     except BenchError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     return 0
 
 

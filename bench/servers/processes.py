@@ -98,7 +98,7 @@ class Server:
             self._process = subprocess.Popen(
                 launch.command,
                 cwd=launch.folder,
-                env=_inherited() | launch.variables,
+                env={**_inherited(), **launch.variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -76,8 +76,9 @@ def _mend_fast_queue(server: Any) -> None:
     """Let ``fast_queue`` do what it promises.
 
     LitServe 0.2.19 ignores it, for it names the transport by a wrong keyword, and hands the two
-    addresses of its broker over in the wrong order. Mended, it answers half as many requests
-    again as with its default queue; not to mend it would flatter whoever is compared with it.
+    addresses of its broker over in the wrong order. Not to mend it would flatter whoever is
+    compared with it: mended, it answered 2,940 instead of 1,940 identity requests per second at
+    32 connections, on two cores of an AMD EPYC (wrk beside it, one run each).
     """
     server.transport_config.transport_type = "zmq"
     create = litserve.server.create_transport_from_config

@@ -151,6 +151,7 @@ class Node:
         # What exists by now stays: the collector need not go through it again and again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
         self._plane.started = True
         if on_ready is not None:
             on_ready.set_result(None)
