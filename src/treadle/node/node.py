@@ -36,6 +36,9 @@ from treadle.types import Priority
 
 _log = logging.getLogger("treadle.node")
 
+_GC_THRESHOLDS = (20_000, 20, 50)
+"""Requests leave no cycles behind: looking for them as often as Python does is wasted time."""
+
 KILLED = 143
 """Exit code after a second SIGTERM: 128 and the signal's number, as shells count."""
 
@@ -141,9 +144,9 @@ class Node:
         loading = asyncio.create_task(self._load(on_ready))
         try:
             await self._first(serving, self._stop)
+            loading.cancel()
             return await self._end(serving)
         finally:
-            loading.cancel()
             self._codec.close()
 
     async def _load(self, on_ready: asyncio.Future[None] | None) -> None:
@@ -151,7 +154,7 @@ class Node:
         # What exists by now stays: the collector need not go through it again and again.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(20_000, 20, 50)
+        gc.set_threshold(*_GC_THRESHOLDS)
         self._plane.started = True
         if on_ready is not None:
             on_ready.set_result(None)

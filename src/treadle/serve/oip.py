@@ -237,7 +237,8 @@ def _from_json(entry: _Input, where: str, count: int) -> Buffer:
             return _text_elements(values, entry, where, count)
         if len(values) == count and not nested and dtype.char in _ARRAY_CODES:
             return memoryview(array(dtype.char, values)).cast("B")  # quicker than numpy if short
-        elements = np.array(values, dtype)
+        with np.errstate(over="ignore"):  # what FP16 cannot hold becomes infinite, as in C
+            elements = np.array(values, dtype)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"{where} of {entry.datatype}: {error}") from None
     except OverflowError:

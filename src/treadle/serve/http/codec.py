@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from treadle.errors import InvalidRequestError, TooLargeError, UnavailableError
 from treadle.serve import oip
+from treadle.serve.child import become_child
 from treadle.serve.model import ServedModel
 from treadle.serve.request import InferenceRequest
 from treadle.serve.tensors import Buffer, Tensor
@@ -126,7 +127,7 @@ class Codec:
         if self._pool is None:
             # Spawned, not forked: a copy of this process would inherit its sockets and locks.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start_helper)
+            self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=become_child)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
         except BrokenProcessPool as error:
@@ -136,14 +137,6 @@ class Codec:
                 "tensor data",
                 retry_after_seconds=1.0,
             ) from error
-
-
-def _start_helper() -> None:
-    """Leave signals to the node: it ends this process when it has no more work for it."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _decode_elsewhere(body: bytes, header_nbytes: int | None) -> InferenceRequest:

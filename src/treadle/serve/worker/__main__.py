@@ -6,10 +6,8 @@ inputs lie in and the arena that outputs go to.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import signal
 import socket
 import sys
 import time
@@ -19,6 +17,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from treadle.errors import ModelLoadError
+from treadle.serve.child import become_child
 from treadle.serve.tensors import (
     DTYPES,
     Array,
@@ -45,7 +44,6 @@ from treadle.serve.worker.models import RunnableModel, load_model
 from treadle.types import TensorSpec
 
 _ALIGNMENT = 64
-_PR_SET_PDEATHSIG = 1
 
 
 class Host:
@@ -166,17 +164,9 @@ def _plain(specs: Sequence[TensorSpec]) -> tuple[PlainSpec, ...]:
     return tuple((s.name, s.datatype, tuple(s.shape)) for s in specs)
 
 
-def _die_with_parent() -> None:
-    """Have the kernel end this process when its node ends, even in the middle of a batch."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def main() -> int:
     """Serve the node on the descriptors given as arguments until it hangs up."""
-    _die_with_parent()
-    # The node decides when its workers end; signals to the whole group are for the node.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    become_child()
     control_fd, input_fd, output_fd = (int(argument) for argument in sys.argv[1:4])
     control = socket.socket(fileno=control_fd)
     host = Host(Arena(input_fd), Arena(output_fd))

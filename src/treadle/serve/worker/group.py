@@ -53,7 +53,8 @@ class WorkerGroup:
 
     async def started(self) -> Loaded | LoadFailed:
         """Wait until every replica has loaded; the first failure, if one has not."""
-        answers: list[Loaded | LoadFailed] = await asyncio.gather(*self._first_answers)
+        await asyncio.wait(self._first_answers)  # not gather: giving up must not cancel them
+        answers: list[Loaded | LoadFailed] = [first.result() for first in self._first_answers]
         return next((a for a in answers if isinstance(a, LoadFailed)), answers[0])
 
     @property

@@ -97,6 +97,9 @@ class WorkerProcess:
     def run(self, message: Run, on_answer: OnAnswer, on_death: OnDeath) -> None:
         """Start a batch whose inputs lie in the input arena; one callback will be called."""
         assert self._on_answer is None, "a worker runs one batch at a time"
+        if self.exited.done():  # while the inputs were being copied
+            asyncio.get_running_loop().call_soon(on_death, self.exited.result())
+            return
         self._on_answer, self._on_death = on_answer, on_death
         # A send fails only if the process is gone, and then _watch_exit will say so.
         with contextlib.suppress(OSError):

@@ -1,0 +1,1 @@
+"""Tests of a whole node: a process of its own, seen over HTTP and on the command line."""
