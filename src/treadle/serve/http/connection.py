@@ -146,6 +146,6 @@ class _Joining:
         return getattr(self._transport, name)
 
     def _flush(self) -> None:
-        if self._parts:
-            parts, self._parts = self._parts, []
+        parts, self._parts = self._parts, []
+        if parts and not self._transport.is_closing():
             self._transport.writelines(parts)
