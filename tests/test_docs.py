@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
     path
     for path in ROOT.rglob("*.md")
-    if not {".venv", ".bench"} & set(path.relative_to(ROOT).parts)
+    if not {".venv", ".bench", "inputs"} & set(path.relative_to(ROOT).parts)
 )
 TOML_BLOCKS = [
     pytest.param(block, id=f"{path.relative_to(ROOT)}-{number}")
