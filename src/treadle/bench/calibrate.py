@@ -18,8 +18,7 @@ Stage = Callable[[str, float], None]
 """Told what is being done now, and for about how many seconds."""
 
 _FEWEST_CLIENTS = 8
-_MOST_CLIENTS = 48
-"""Below the queue limits in use, so that nothing is refused."""
+_MOST_CLIENTS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,8 @@ async def calibrate(
     """Measure each model alone and, if asked, all of them together.
 
     Raises:
-        TreadleError: If a model fails on its example.
+        RequestError: If a model fails on an example; says why.
+        TreadleError: If requests fail while the capacity is measured.
     """
     service = {}
     for model in traffic:
@@ -78,12 +78,13 @@ async def calibrate(
             stage(f"{model.name} alone", effort.service)
             service[model.name] = await _service_seconds(client, model, effort.service)
     proportions = _proportions(service, parts)
-    driven = [model for model in traffic if model.name in service]
-    await warm_up(client, driven, proportions, effort, stage)
-    capacity, clients = None, clients_for(driven)
+    clients = clients_for(traffic)
+    while await warm_up(client, traffic, proportions, clients, effort, stage) and clients > 1:
+        clients //= 2  # refused: the queues are shorter than that
+    capacity = None
     if measure_capacity:
         stage("capacity", effort.saturation)
-        capacity = await _capacity(client, driven, proportions, clients, effort.saturation)
+        capacity = await _capacity(client, traffic, proportions, clients, effort.saturation)
     return Calibration(
         parts={name: parts[name] for name in service},
         service_seconds=service,
@@ -97,20 +98,25 @@ async def warm_up(
     client: NodeClient,
     traffic: Sequence[ModelTraffic],
     proportions: Mapping[str, float],
+    clients: int,
     effort: Effort,
     stage: Stage,
-) -> None:
-    """Let every model see its examples and some batches before it is measured."""
+) -> int:
+    """Let every model see its examples and some batches; returns how many requests were refused.
+
+    Raises:
+        RequestError: If a model fails on an example; says why.
+    """
     stage("warming up", effort.warm_up)
-    driven = [model for model in traffic if model.name in proportions]
-    for model in driven:
-        await _once_each(client, model)
-    send, enough = Sender(client, driven), for_seconds(effort.warm_up)
-    await run_closed(send, in_proportion(proportions, enough), clients_for(driven))
+    for model in traffic:
+        if model.name in proportions:
+            await _once_each(client, model)
+    models = in_proportion(proportions, for_seconds(effort.warm_up))
+    return (await run_closed(Sender(client, traffic), models, clients)).refused
 
 
 def clients_for(traffic: Sequence[ModelTraffic]) -> int:
-    """Enough clients that a full batch can wait while another runs, for every model."""
+    """So many that a full batch can wait while another runs, for every model."""
     return min(_MOST_CLIENTS, max(_FEWEST_CLIENTS, 2 * sum(m.max_batch for m in traffic)))
 
 
@@ -127,7 +133,7 @@ async def _service_seconds(client: NodeClient, model: ModelTraffic, seconds: flo
 
 async def _once_each(client: NodeClient, model: ModelTraffic) -> None:
     for request in model.requests:
-        await client.infer(model.name, request)  # says why, if the model fails
+        await client.infer(model.name, request)
 
 
 async def _capacity(

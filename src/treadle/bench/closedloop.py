@@ -41,7 +41,7 @@ async def run_closed(send: Send, models: Iterator[str], clients: int) -> ClosedR
         for model in models:
             try:
                 status = await send(model)
-            except ConnectionError:
+            except OSError:
                 failed += 1
                 continue
             if status == HTTPStatus.OK:

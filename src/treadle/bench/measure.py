@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from treadle.bench.arrivals import Schedule, draw_arrivals
 from treadle.bench.calibrate import Effort, Stage, calibrate, parse_mix, warm_up
 from treadle.bench.figures import compare, run_of
 from treadle.bench.machine import command_line, describe_machine, versions
-from treadle.bench.openloop import Recording, drive
+from treadle.bench.openloop import drive
 from treadle.bench.ownnode import OwnNode
 from treadle.bench.results import Calibration, Results, Run, date_now
 from treadle.bench.timer import KernelTimer
@@ -60,19 +60,16 @@ async def measure(plan: Plan, stage: Stage) -> Results:
     calibration: Calibration | None = None
     runs: list[Run] = []
     for policy in plan.policies or (None,):
-        with _node(plan.file, policy) as node:
-            async with NodeClient(node.socket if node else socket_path(), connections=0) as client:
-                if node is not None:
-                    stage("starting a node", 5.0)
-                    await node.wait_ready(client)
-                name = (await client.get("/treadle/v1/status"))["policy"]
-                traffic = await read_traffic(client)
-                if calibration is None:
-                    calibration = await _calibrate(client, traffic, plan, name, stage)
-                    schedule = draw_arrivals(_rates(calibration, plan), plan.seconds, plan.seed)
-                else:
-                    await warm_up(client, traffic, calibration.proportions, plan.effort, stage)
-                runs.append(await _run(client, traffic, schedule, plan, name, stage))
+        async with _connect(plan.file, policy, stage) as client:
+            name = (await client.get("/treadle/v1/status"))["policy"]
+            traffic = await read_traffic(client)
+            if calibration is None:
+                calibration = await _calibrate(client, traffic, plan, name, stage)
+                schedule = draw_arrivals(_rates(calibration, plan), plan.seconds, plan.seed)
+            else:
+                shares, clients = calibration.proportions, calibration.clients
+                await warm_up(client, traffic, shares, clients, plan.effort, stage)
+            runs.append(await _run(client, traffic, schedule, plan, name, stage))
     assert calibration is not None
     return Results(
         date=date,
@@ -89,13 +86,20 @@ async def measure(plan: Plan, stage: Stage) -> Results:
     )
 
 
-@contextlib.contextmanager
-def _node(file: Path | None, policy: str | None) -> Iterator[OwnNode | None]:
+@contextlib.asynccontextmanager
+async def _connect(
+    file: Path | None, policy: str | None, stage: Stage
+) -> AsyncIterator[NodeClient]:
+    """A client of a node of our own, started with ``file``; without, of the one that runs."""
     if file is None:
-        yield None
+        async with NodeClient(socket_path(), connections=0) as client:
+            yield client
         return
     with OwnNode(file, policy) as node:
-        yield node
+        async with NodeClient(node.socket, connections=0) as client:
+            stage("starting a node", 5.0)
+            await node.wait_ready(client)
+            yield client
 
 
 async def _calibrate(
@@ -127,9 +131,7 @@ async def _run(
     stage(f"{policy}: {len(schedule) / plan.seconds:.1f} requests/s", plan.seconds)
     started, cpu_before = time.monotonic(), time.process_time()
     with KernelTimer() as timer:
-        recording: Recording = await drive(
-            schedule, Sender(client, traffic), timer, plan.drain_seconds
-        )
+        recording = await drive(schedule, Sender(client, traffic), timer, plan.drain_seconds)
     cpu_seconds = time.process_time() - cpu_before
     models = {m.name: m for m in traffic if m.name in schedule.models}
     return run_of(policy, recording, models, cpu_seconds / (time.monotonic() - started))

@@ -27,7 +27,7 @@ LEAD_SECONDS = 0.05
 Send = Callable[[str], Awaitable[int]]
 """Asks a model and returns the status code.
 
-Raises ConnectionError if the connection breaks.
+Raises OSError if the connection breaks.
 """
 
 
@@ -76,7 +76,7 @@ async def drive(schedule: Schedule, send: Send, timer: Timer, drain_seconds: flo
 
     async def ask(number: int) -> None:
         recording.sent[number] = timer.now() - zero
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             status = await send(names[number])
             recording.answered[number] = timer.now() - zero
             recording.status[number] = status

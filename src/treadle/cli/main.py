@@ -129,10 +129,17 @@ def serve(
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to measure.")] = 30.0,
     mix: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODEL=PART", help="A model's part of the device's time."),
+        typer.Option(
+            metavar="MODEL=PART",
+            help="A model's part of the device's time in relation to the others'; 1 unless "
+            "given, 0 leaves it out.",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the arrival times.")] = 42,
-    output: Annotated[Path | None, typer.Option(help="Where to save the results as JSON.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrival times.")] = 42,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Where to save the results as JSON; in the state folder unless given."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Drive all models with a mixed open-loop Poisson load and print a table by model."""

@@ -8,10 +8,7 @@ loop, and for large ones in another process.
 from __future__ import annotations
 
 import math
-import re
-from array import array
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +17,7 @@ import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from treadle.errors import InvalidRequestError
+from treadle.serve.elements import from_json, to_json
 from treadle.serve.request import InferenceRequest, RequestedOutput
 from treadle.serve.tensors import (
     DTYPES,
@@ -27,9 +25,6 @@ from treadle.serve.tensors import (
     Tensor,
     fixed_nbytes,
     pack_bytes,
-    raw_bytes,
-    to_array,
-    unpack_bytes,
 )
 from treadle.serve.validate import check_bytes
 from treadle.types import Priority, TensorSpec
@@ -143,7 +138,7 @@ def encode_response(
             entry["parameters"] = {"binary_data_size": len(tensor.data)}
             blobs.append(tensor.data)
         else:
-            entry["data"] = _json_data(tensor)
+            entry["data"] = to_json(tensor)
         outputs.append(entry)
     answer: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": outputs}
     if request_id:
@@ -165,7 +160,9 @@ def _decode_input(entry: _Input, body: memoryview, position: int) -> tuple[Tenso
     if nbytes is None:
         if entry.data is UNSET:
             raise InvalidRequestError(f"{where} has neither data nor binary_data_size")
-        return Tensor(entry.name, entry.datatype, shape, _from_json(entry, where, count)), position
+        return Tensor(
+            entry.name, entry.datatype, shape, from_json(entry.data, entry.datatype, shape, where)
+        ), position
     if entry.data is not UNSET:
         raise InvalidRequestError(f"{where} has both data and binary_data_size")
     if nbytes > len(body) - position:
@@ -198,78 +195,6 @@ def _binary_size(entry: _Input, where: str) -> int | None:
             )
         return value
     return None
-
-
-_NESTED = re.compile(rb"\s*\[\s*\[")
-_ARRAY_CODES = frozenset("bBhHiIlLqQfd")
-"""Element types that numpy and the array module give the same letter."""
-
-_ELEMENT_TYPES: Mapping[str, type] = {
-    "b": bool,
-    "i": int,
-    "u": int,
-    "f": float,
-    "V": float,  # bfloat16, for numpy a foreign type
-    "O": str,
-}
-
-
-@cache
-def _data_decoder(kind: str, depth: int) -> msgspec.json.Decoder[Any]:
-    """A strict decoder of lists, ``depth`` deep, of one element type."""
-    element: Any = _ELEMENT_TYPES[kind]
-    for _ in range(depth):
-        element = list[element]
-    return msgspec.json.Decoder(element)
-
-
-def _from_json(entry: _Input, where: str, count: int) -> Buffer:
-    """Elements given as JSON, in wire form. Lists may be flat or nested like the shape."""
-    assert isinstance(entry.data, Raw)
-    dtype = DTYPES[entry.datatype]
-    nested = _NESTED.match(entry.data) is not None
-    depth = len(entry.shape) if nested else 1
-    if nested and depth < 2:
-        raise InvalidRequestError(f"{where}: data is nested deeper than shape {entry.shape}")
-    try:
-        values = _data_decoder(dtype.kind, depth).decode(entry.data)
-        if dtype.kind == "O":
-            return _text_elements(values, entry, where, count)
-        if len(values) == count and not nested and dtype.char in _ARRAY_CODES:
-            return memoryview(array(dtype.char, values)).cast("B")  # quicker than numpy if short
-        with np.errstate(over="ignore"):  # what FP16 cannot hold becomes infinite, as in C
-            elements = np.array(values, dtype)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"{where} of {entry.datatype}: {error}") from None
-    except OverflowError:
-        limits = np.iinfo(np.dtype(dtype.name))
-        low, high = limits.min, limits.max
-        raise InvalidRequestError(
-            f"{where} of {entry.datatype}: a number is out of range; allowed: {low} to {high}"
-        ) from None
-    except ValueError:  # lists of unequal lengths
-        raise InvalidRequestError(f"{where}: data is not shaped {entry.shape}") from None
-    if nested and elements.shape != tuple(entry.shape):
-        raise InvalidRequestError(
-            f"{where}: data is shaped {list(elements.shape)}, not {entry.shape}"
-        )
-    if elements.size != count:
-        raise InvalidRequestError(
-            f"{where}: data has {elements.size} elements; shape {entry.shape} needs {count}"
-        )
-    return raw_bytes(elements)
-
-
-def _text_elements(values: list[Any], entry: _Input, where: str, count: int) -> bytes:
-    flat = values
-    for _ in range(len(entry.shape) - 1):
-        if flat and isinstance(flat[0], list):
-            flat = [element for row in flat for element in row]
-    if len(flat) != count:
-        raise InvalidRequestError(
-            f"{where}: data has {len(flat)} elements; shape {entry.shape} needs {count}"
-        )
-    return pack_bytes(flat)
 
 
 def _apply_parameters(request: InferenceRequest, parameters: Parameters) -> None:
@@ -339,15 +264,3 @@ def _deduce_shape(spec: TensorSpec, nbytes: int) -> tuple[int, ...]:
         fixed = math.prod(d for d in shape if d != -1) * item
         shape[free[0]] = nbytes // fixed if fixed else 0
     return tuple(shape)
-
-
-def _json_data(tensor: Tensor) -> Any:
-    if tensor.datatype == "BYTES":
-        try:
-            return [e.decode() for e in unpack_bytes(tensor.data, math.prod(tensor.shape))]
-        except UnicodeDecodeError:
-            raise InvalidRequestError(
-                f"output '{tensor.name}' is not text: ask for it with binary_data"
-            ) from None
-    array = to_array(tensor).reshape(-1)
-    return array.astype(np.float32) if tensor.datatype == "BF16" else array

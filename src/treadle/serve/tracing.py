@@ -49,7 +49,7 @@ class Tracer:
             attributes={
                 "treadle.model": ticket.model,
                 "treadle.priority": ticket.priority.label,
-                "treadle.request_id": request_id or carrier.get("x-request-id", ""),
+                "treadle.request_id": request_id,
             },
         )
         context = self._trace.set_span_in_context(span)

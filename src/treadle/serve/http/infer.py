@@ -12,7 +12,10 @@ from treadle.serve.http.answers import Headers, send_answer, send_error, status_
 from treadle.serve.http.body import read_body
 from treadle.serve.http.codec import Codec
 from treadle.serve.http.watch import ClientWatch
+from treadle.serve.model import ServedModel
+from treadle.serve.request import InferenceRequest
 from treadle.serve.tensors import Buffer
+from treadle.serve.ticket import Answer
 from treadle.serve.tracing import Tracer
 
 _log = logging.getLogger("treadle.http")
@@ -39,22 +42,34 @@ class InferEndpoint:
         self, name: str, version: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer one request for a model."""
-        headers = dict(scope["headers"])
+        arrived, headers = self._plane.now(), dict(scope["headers"])
+        request_id = headers.get(b"x-request-id", b"").decode("latin-1")
         try:
-            answer_headers, parts = await self._infer(name, version, headers, receive)
+            model, request = await self._read(name, version, headers, receive)
+            request_id = request_id or request.id
+            ticket = self._plane.submit(model, request, arrived)
+            self._clients.watch(ticket, receive)
+            try:
+                answer = await self._plane.answer(ticket)
+            finally:
+                self._clients.forget(ticket)
+            answer_headers, parts = await self._write(model, request, answer)
         except AbandonedError:
             return
         except RequestError as error:
-            self._log_error(name, headers, error)
+            _log_error(name, request_id, error)
             await send_error(send, error)
         else:
+            if self._tracer is not None:
+                self._tracer.record(ticket, answer, headers, request_id, self._plane.now())
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("answered", extra={"model": name, "request_id": request_id})
             await send_answer(send, 200, answer_headers, parts)
 
-    async def _infer(
+    async def _read(
         self, name: str, version: str, headers: dict[bytes, bytes], receive: Receive
-    ) -> tuple[Headers, list[Buffer]]:
-        plane, arrived = self._plane, self._plane.now()
-        model = plane.find(name, version)
+    ) -> tuple[ServedModel, InferenceRequest]:
+        model = self._plane.find(name, version)
         announced = _number(headers, b"content-length")
         body = await read_body(receive, self._max_body_bytes, announced)
         if encoding := headers.get(b"content-encoding"):
@@ -63,19 +78,16 @@ class InferEndpoint:
         request = self._codec.decode_small(body, header_nbytes, model.inputs)
         if request is None:
             request = await self._codec.decode_large(body, header_nbytes)
-        ticket = plane.submit(model, request, arrived)
-        self._clients.watch(ticket, receive)
-        try:
-            answer = await plane.answer(ticket)
-        finally:
-            self._clients.forget(ticket)
-        tensors, binary = plane.select_outputs(request, answer.outputs)
+        return model, request
+
+    async def _write(
+        self, model: ServedModel, request: InferenceRequest, answer: Answer
+    ) -> tuple[Headers, list[Buffer]]:
+        tensors, binary = self._plane.select_outputs(request, answer.outputs)
         encoded = self._codec.encode_small(model, request.id, tensors, binary)
         if encoded is None:
             encoded = await self._codec.encode_large(model, request.id, tensors, binary)
         text, blobs = encoded
-        if self._tracer is not None:
-            self._tracer.record(ticket, answer, headers, request.id, plane.now())
         if not blobs:
             return _JSON_HEADERS, [text]
         answer_headers = [
@@ -87,18 +99,13 @@ class InferEndpoint:
             return answer_headers, [b"".join(parts)]
         return answer_headers, parts
 
-    def _log_error(self, model: str, headers: dict[bytes, bytes], error: RequestError) -> None:
-        level = logging.INFO if isinstance(error, UnavailableError) else logging.WARNING
-        if isinstance(error, InvalidRequestError):
-            level = logging.DEBUG  # the client's doing, and any client can do it all day long
-        if _log.isEnabledFor(level):
-            request_id = headers.get(b"x-request-id", b"").decode("latin-1")
-            _log.log(
-                level,
-                "%s",
-                error,
-                extra={"model": model, "status": int(status_of(error)), "request_id": request_id},
-            )
+
+def _log_error(model: str, request_id: str, error: RequestError) -> None:
+    level = logging.INFO if isinstance(error, UnavailableError) else logging.WARNING
+    if isinstance(error, InvalidRequestError):
+        level = logging.DEBUG  # the client's doing, and any client can do it all day long
+    extra = {"model": model, "status": int(status_of(error)), "request_id": request_id}
+    _log.log(level, "%s", error, extra=extra)
 
 
 def _number(headers: dict[bytes, bytes], name: bytes) -> int | None:
