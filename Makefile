@@ -34,8 +34,10 @@ coverage: dev  ## Run the tests and report what they reach
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
-bench: dev  ## Measure everything (about 15 minutes; needs wrk)
-	$(BIN)/python -m bench.all
+bench: dev  ## Measure everything, side by side (about 20 minutes; needs wrk)
+	$(BIN)/python -m bench.servers
+	$(BIN)/python bench/priority.py
+	$(BIN)/python bench/batching.py
 
 lock:  ## Pin the newest versions that fit pyproject.toml (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --extra images \
