@@ -64,7 +64,7 @@ class RequestQueue:
         self._age_limit_seconds = age_limit_seconds
         self._aged_duty = aged_duty
         self._lines: dict[int, dict[str, _Line]] = {}
-        self._by_arrival = LazyHeap()
+        self._by_arrival: dict[str, LazyHeap] = {}
         self._by_latest_start = LazyHeap()
         self._waiting: dict[str, int] = {}
         self._depths: dict[tuple[str, Priority], int] = {}
@@ -83,7 +83,7 @@ class RequestQueue:
         place = (entry.model, entry.priority)
         self._depths[place] = self._depths.get(place, 0) + 1
         if rank > 0 and self._age_limit_seconds != math.inf:
-            self._by_arrival.push(entry.arrived, entry)
+            self._by_arrival.setdefault(entry.model, LazyHeap()).push(entry.arrived, entry)
         if entry.latest_start != math.inf:
             self._by_latest_start.push(entry.latest_start, entry)
 
@@ -156,8 +156,9 @@ class RequestQueue:
         times = [math.inf]
         if first := self._by_latest_start.peek():
             times.append(first[0])
-        if first := self._by_arrival.peek():
-            times.append(max(first[0] + self._age_limit_seconds, self._next_aged_turn))
+        for heap in self._by_arrival.values():
+            if first := heap.peek():
+                times.append(max(first[0] + self._age_limit_seconds, self._next_aged_turn))
         for lines in self._lines.values():
             for model, line in lines.items():
                 if head := line.heap.peek():
@@ -182,11 +183,17 @@ class RequestQueue:
         assert anything == any(self._waiting.values())
 
     def _aged(self, now: float, ready: Callable[[str], bool]) -> Entry | None:
-        first = self._by_arrival.peek()
-        if first is None or now < self._next_aged_turn:
+        """The oldest request past the age limit whose model is ready, if it is time for one."""
+        if now < self._next_aged_turn:
             return None
-        arrived, entry = first
-        return entry if now - arrived >= self._age_limit_seconds and ready(entry.model) else None
+        oldest: tuple[float, Entry] | None = None
+        for model, heap in self._by_arrival.items():
+            first = heap.peek()
+            if first is None or now - first[0] < self._age_limit_seconds or not ready(model):
+                continue
+            if oldest is None or first[0] < oldest[0]:
+                oldest = first
+        return oldest[1] if oldest else None
 
     def _fill(self, head: Entry, now: float, *, aged: bool) -> Batch:
         lane = self._lines[self._policy.rank(head)][head.model].lanes[head.batch_key]

@@ -17,7 +17,10 @@ from treadle.serve.model import ServedModel
 from treadle.serve.running import Outputs, RunningBatch
 from treadle.serve.ticket import Answer, Ticket
 from treadle.serve.worker.messages import Done, Failed
+from treadle.serve.worker.process import SLOTS, WorkerProcess
 from treadle.types import Priority
+
+_AHEAD_SECONDS = 0.001
 
 _log = logging.getLogger("treadle.engine")
 
@@ -46,6 +49,8 @@ class Engine:
         self._timer: asyncio.TimerHandle | None = None
         self._open: set[Ticket] = set()
         self._running: set[RunningBatch] = set()
+        self._held: dict[WorkerProcess, Priority] = {}
+        """Workers that hold their share of the device, and the class that it counts as."""
         self._batch_numbers = count(1)
 
     @property
@@ -129,11 +134,32 @@ class Engine:
             self._start(batch, now)
         self._plan_timer(now)
 
-    def _ready(self, model: str) -> bool:
-        return self._models[model].idle
+    def _ready(self, name: str) -> bool:
+        """Whether a batch could start now, or be sent ahead to a worker that is about to end one.
+
+        Only batches that will be full are sent ahead: others gain more from company.
+        """
+        model = self._models[name]
+        return model.has_room() or (
+            self._queue.waiting(name) >= model.config.max_batch
+            and model.has_room(self._depth(model))
+        )
 
     def _fits(self, entry: Entry) -> bool:
-        return self._capacity.fits(entry.priority, self._models[entry.model].config.share)
+        model = self._models[entry.model]
+        # What is sent ahead goes to a worker that holds its share already.
+        return not model.has_room() or self._capacity.fits(entry.priority, model.config.share)
+
+    def _depth(self, model: ServedModel) -> int:
+        """How many batches a worker may hold: so many that they take a moment, but at least one.
+
+        For short batches the way there and back takes longer than the run; a worker would idle.
+        Long ones are not sent ahead, for what is sent can no longer be overtaken.
+        """
+        seconds = model.latency.estimate(model.config.max_batch, self._clock.now())
+        if seconds is None:
+            return 1
+        return min(SLOTS, max(1, int(_AHEAD_SECONDS / max(seconds, _AHEAD_SECONDS / SLOTS))))
 
     def _plan_timer(self, now: float) -> None:
         """Wake at the queue's next event. A timer that fires too early only looks again."""
@@ -157,28 +183,32 @@ class Engine:
             ticket.started = now
         running = RunningBatch(model, batch, tickets, now, self._loop, self._ended)
         self._running.add(running)
-        self._capacity.hold(_seen_as(running), model.config.share)
+        if running.worker not in self._held:
+            self._held[running.worker] = _seen_as(running)
+            self._capacity.hold(self._held[running.worker], model.config.share)
         running.start(next(self._batch_numbers))
 
     def _ended(
         self, running: RunningBatch, answer: Done | Failed | ModelError, outputs: Outputs
     ) -> None:
-        now, model = self._clock.now(), running.model
-        seconds = now - running.started
+        now, worker = self._clock.now(), running.worker
         self._running.discard(running)
-        self._capacity.release(_seen_as(running), model.config.share)
+        if worker.in_flight == 0:
+            self._capacity.release(self._held.pop(worker), running.model.config.share)
         if running.batch.aged:
-            self._queue.aged_finished(now, seconds)
+            self._queue.aged_finished(now, now - running.started)
         if isinstance(answer, Done):
             self._succeed(running, answer, outputs, now)
         else:
             self._failed(running, answer)
-        running.group.release(running.worker)
+        worker.last_ended = now
+        running.group.batch_ended(worker)
         self.wake()
 
     def _succeed(self, running: RunningBatch, answer: Done, outputs: Outputs, now: float) -> None:
         model = running.model
-        model.latency.observe(running.rows, now - running.started, now)
+        seconds = answer.input_seconds + answer.run_seconds + answer.output_seconds
+        model.latency.observe(running.rows, seconds, now)
         model.statistics.executed(
             requests=len(running.tickets),
             rows=running.rows,
@@ -186,7 +216,8 @@ class Engine:
             run_seconds=answer.run_seconds,
             output_seconds=answer.output_seconds,
         )
-        self._metrics.batch(model.name, running.rows, running.started, now, model.config.share)
+        began = max(running.started, running.worker.last_ended)
+        self._metrics.batch(model.name, running.rows, began, now, model.config.share)
         for ticket, tensors in zip(running.tickets, outputs, strict=True):
             self._open.discard(ticket)
             if not ticket.answer.done():

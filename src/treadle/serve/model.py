@@ -42,7 +42,6 @@ class ServedModel:
         """Whether a request would find a worker, now or after those before it."""
         return self.state is ModelState.READY and self.group is not None and self.group.alive
 
-    @property
-    def idle(self) -> bool:
-        """Whether a worker could start a batch at once."""
-        return self.group is not None and bool(self.group.idle)
+    def has_room(self, depth: int = 1) -> bool:
+        """Whether a worker holds fewer than ``depth`` batches; with 1, whether one is idle."""
+        return self.group is not None and self.group.has_room(depth)

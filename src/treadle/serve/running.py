@@ -36,7 +36,8 @@ class RunningBatch:
         self.tickets = tickets
         assert model.group is not None
         self.group = model.group  # the model may be given another one meanwhile
-        self.worker = self.group.acquire()
+        self.worker = self.group.least_busy()
+        self._slot = self.worker.take_slot()
         self.started = started
         self.rows = sum(ticket.rows for ticket in tickets)
         self._on_end = on_end
@@ -47,15 +48,15 @@ class RunningBatch:
     def start(self, number: int) -> None:
         """Put the inputs where the worker reads them, and have it run."""
         slices, pieces, nbytes = self._place_inputs()
-        run = Run(number, self.model.name, self.rows, tuple(slices))
+        run = Run(number, self._slot.number, self.model.name, self.rows, tuple(slices))
         if nbytes > _LONG_COPY_BYTES:
             self._copying = asyncio.create_task(self._start_long(run, pieces, nbytes))
         else:
-            _copy_in(self.worker.inputs.reserve(nbytes), pieces)
+            _copy_in(self._slot.inputs.reserve(nbytes), pieces)
             self._run(run)
 
     async def _start_long(self, run: Run, pieces: list[tuple[int, Buffer]], nbytes: int) -> None:
-        view = self.worker.inputs.reserve(nbytes)
+        view = self._slot.inputs.reserve(nbytes)
         await asyncio.to_thread(_copy_in, view, pieces)
         self._run(run)
 
@@ -100,11 +101,12 @@ class RunningBatch:
     def _end(self, answer: Done | Failed | ModelError, outputs: Outputs) -> None:
         if self._limit is not None:
             self._limit.cancel()
+        self.worker.free_slot(self._slot)
         self._on_end(self, answer, outputs)
 
     def _split(self, answer: Done) -> Outputs:
         """Copy each caller's rows out of the arena, which the next batch will overwrite."""
-        view = self.worker.outputs.follow()
+        view = self._slot.outputs.follow(_end_of(answer.outputs))
         outputs: Outputs = []
         first = 0
         for ticket in self.tickets:
@@ -117,6 +119,10 @@ class RunningBatch:
                 outputs.append([_whole(view, s) for s in answer.outputs])
             first = last
         return outputs
+
+
+def _end_of(slices: Sequence[Slice]) -> int:
+    return slices[-1].offset + slices[-1].nbytes if slices else 0
 
 
 def _copy_in(view: memoryview, pieces: Sequence[tuple[int, Buffer]]) -> None:

@@ -1,7 +1,7 @@
 """The worker program: hosts models, runs one batch at a time, ends when its node does.
 
-It is started by the node with three inherited descriptors: a control socket, the arena that
-inputs lie in and the arena that outputs go to.
+It is started by the node with inherited descriptors: a control socket, and for each slot the arena
+that inputs lie in and the arena that outputs go to.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ _ALIGNMENT = 64
 class Host:
     """The models of this process and the memory that it shares with the node."""
 
-    def __init__(self, inputs: Arena, outputs: Arena) -> None:
-        self._inputs = inputs
-        self._outputs = outputs
+    def __init__(self, slots: Sequence[tuple[Arena, Arena]]) -> None:
+        self._slots = slots
         self._models: dict[str, tuple[RunnableModel, bool]] = {}
 
     def load(self, message: Load) -> Loaded | LoadFailed:
@@ -75,11 +74,13 @@ class Host:
         model, batched = self._models[message.model]
         started = time.perf_counter()
         try:
-            inputs = self._read(message.inputs)
+            input_arena, output_arena = self._slots[message.slot]
+            inputs = self._read(input_arena, message.inputs)
             read = time.perf_counter()
             results = model(inputs)
             ran = time.perf_counter()
-            slices = self._write(model.outputs, results, message.rows if batched else None)
+            rows = message.rows if batched else None
+            slices = self._write(output_arena, model.outputs, results, rows)
         except Exception as error:
             # What the model printed on the way goes to the log; the caller gets the last word.
             traceback.print_exc()
@@ -87,8 +88,8 @@ class Host:
         written = time.perf_counter()
         return Done(message.batch, slices, read - started, ran - read, written - ran)
 
-    def _read(self, slices: tuple[Slice, ...]) -> dict[str, Array]:
-        view = self._inputs.follow()
+    def _read(self, arena: Arena, slices: tuple[Slice, ...]) -> dict[str, Array]:
+        view = arena.follow(slices[-1].offset + slices[-1].nbytes)
         return {
             s.name: to_array(
                 Tensor(s.name, s.datatype, s.shape, view[s.offset : s.offset + s.nbytes])
@@ -98,6 +99,7 @@ class Host:
 
     def _write(
         self,
+        arena: Arena,
         specs: Sequence[TensorSpec],
         results: Mapping[str, Array],
         rows: int | None,
@@ -117,7 +119,7 @@ class Host:
             slices.append(
                 Slice(tensor.name, tensor.datatype, tensor.shape, start, len(tensor.data), ends)
             )
-        view = self._outputs.reserve(end)
+        view = arena.reserve(end)
         for tensor, place in zip(tensors, slices, strict=True):
             view[place.offset : place.offset + place.nbytes] = tensor.data
         return tuple(slices)
@@ -167,9 +169,10 @@ def _plain(specs: Sequence[TensorSpec]) -> tuple[PlainSpec, ...]:
 def main() -> int:
     """Serve the node on the descriptors given as arguments until it hangs up."""
     become_child()
-    control_fd, input_fd, output_fd = (int(argument) for argument in sys.argv[1:4])
+    control_fd, *arena_fds = (int(argument) for argument in sys.argv[1:])
     control = socket.socket(fileno=control_fd)
-    host = Host(Arena(input_fd), Arena(output_fd))
+    arenas = [Arena(fd) for fd in arena_fds]
+    host = Host(list(zip(arenas[::2], arenas[1::2], strict=True)))
     while data := control.recv(messages.MAX_MESSAGE_BYTES):
         message = messages.decode_to_worker(data)
         if isinstance(message, Run):

@@ -35,14 +35,13 @@ class Arena:
         if nbytes > len(self.view):
             size = max(nbytes, 2 * len(self.view))
             os.ftruncate(self.fd, -(-size // _PAGE) * _PAGE)
-        return self.follow()
+        return self.follow(nbytes)
 
-    def follow(self) -> memoryview:
-        """The whole region, at the size that the writer has given it."""
-        size = os.fstat(self.fd).st_size
-        if size != len(self.view):
+    def follow(self, nbytes: int) -> memoryview:
+        """The region, at least ``nbytes`` long, which its writer has reserved."""
+        if nbytes > len(self.view):
             # The old mapping is let go, not closed: arrays may still look at it.
-            self._map = mmap.mmap(self.fd, size)
+            self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
             self.view = memoryview(self._map)
         return self.view
 

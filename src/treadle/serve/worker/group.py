@@ -39,7 +39,6 @@ class WorkerGroup:
     ) -> None:
         self.name = name
         self.models = tuple(setup.name for setup in setups)
-        self.idle: list[WorkerProcess] = []
         self.restarts = 0
         self._load = Load(setups, nice)
         self._env = env
@@ -67,27 +66,26 @@ class WorkerGroup:
         """Whether at least one worker has loaded and lives."""
         return bool(self._live)
 
-    def acquire(self) -> WorkerProcess:
-        """Take an idle worker; give it back with ``release`` unless it dies."""
-        return self.idle.pop()
+    def has_room(self, depth: int = 1) -> bool:
+        """Whether a worker holds fewer than ``depth`` batches."""
+        return any(worker.in_flight < depth for worker in self._live)
 
-    def release(self, worker: WorkerProcess) -> None:
-        """Give a worker back after its batch."""
-        if worker not in self._live:
-            return  # it died in the meantime
-        self.idle.append(worker)
+    def least_busy(self) -> WorkerProcess:
+        """The worker that holds the fewest batches."""
+        return min(self._live, key=lambda worker: worker.in_flight)
+
+    def batch_ended(self, worker: WorkerProcess) -> None:
+        """Say that a worker's slot is free again."""
         if self._retired.is_set():
-            self.idle.remove(worker)
-            worker.hang_up()
+            self._let_go(worker)
         else:
             self._on_idle()
 
     def retire(self) -> None:
         """End every worker once it is idle. New batches must go elsewhere from now on."""
         self._retired.set()
-        idle, self.idle = self.idle, []
-        for worker in idle:
-            worker.hang_up()
+        for worker in self._live:
+            self._let_go(worker)
         for worker in self._loading:
             worker.kill("is not needed any more")
 
@@ -152,18 +150,18 @@ class WorkerGroup:
         self._live.add(worker)
         if self._retired.is_set():
             worker.hang_up()
-        else:
-            self.idle.append(worker)
         if first_answer.done():
             self._on_idle()
         else:
             first_answer.set_result(answer)
         error = await worker.exited
         self._live.discard(worker)
-        if worker in self.idle:
-            self.idle.remove(worker)
         if not self._retired.is_set():
             _log.error("%s; it will be restarted", error, extra={"worker": self.name})
+
+    def _let_go(self, worker: WorkerProcess) -> None:
+        if worker.in_flight == 0:
+            worker.hang_up()
 
     def _give_up(
         self, first_answer: asyncio.Future[Loaded | LoadFailed], answer: LoadFailed | ModelError

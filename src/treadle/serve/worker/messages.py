@@ -64,16 +64,17 @@ class LoadFailed(Struct, frozen=True, tag=True):
 
 
 class Run(Struct, frozen=True, tag=True):
-    """Node to worker: run a batch whose inputs lie in the input arena."""
+    """Node to worker: run a batch whose inputs lie in the slot's input arena."""
 
     batch: int
+    slot: int
     model: str
     rows: int
     inputs: tuple[Slice, ...]
 
 
 class Done(Struct, frozen=True, tag=True):
-    """Worker to node: the batch ran; its outputs lie in the output arena."""
+    """Worker to node: the batch ran; its outputs lie in its slot's output arena."""
 
     batch: int
     outputs: tuple[Slice, ...]

@@ -9,7 +9,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from treadle.errors import ModelError
 from treadle.serve.worker import messages
@@ -21,17 +22,28 @@ _log = logging.getLogger("treadle.worker")
 # What the node knows and models need not.
 _PRIVATE_VARIABLES = frozenset({"TREADLE_HTTP_TOKEN"})
 
+SLOTS = 4
+"""Batches that a worker can hold, running and next."""
 _GRACE_SECONDS = 5.0
 
 OnAnswer = Callable[[Done | Failed], None]
 OnDeath = Callable[[ModelError], None]
 
 
-class WorkerProcess:
-    """A running worker: loads once, then runs one batch at a time.
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one batch: the arenas that its inputs and outputs lie in."""
 
-    ``inputs`` and ``outputs`` are the shared arenas. Between a call of ``run`` and the return
-    of its ``on_answer`` the worker is busy and the arenas belong to that batch.
+    number: int
+    inputs: Arena
+    outputs: Arena
+
+
+class WorkerProcess:
+    """A running worker: loads once, then runs batches, one after the other.
+
+    A batch holds one of its slots. There are a few, so that the next batch can be there already
+    when one ends.
     """
 
     def __init__(
@@ -39,19 +51,19 @@ class WorkerProcess:
         name: str,
         process: asyncio.subprocess.Process,
         control: socket.socket,
-        inputs: Arena,
-        outputs: Arena,
+        slots: Sequence[Slot],
     ) -> None:
         self.name = name
-        self.inputs = inputs
-        self.outputs = outputs
+        self.last_ended = 0.0
+        """When its last batch ended, for whoever accounts for its time."""
+        self._slots = slots
+        self._free_slots = list(slots)
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[ModelError] = loop.create_future()
         self._process = process
         self._control = control
         self._loaded: asyncio.Future[Loaded | LoadFailed] = loop.create_future()
-        self._on_answer: OnAnswer | None = None
-        self._on_death: OnDeath | None = None
+        self._running: dict[int, tuple[OnAnswer, OnDeath]] = {}
         self._kill_reason: str | None = None
         self._tasks = (
             asyncio.create_task(self._watch_exit()),
@@ -62,8 +74,11 @@ class WorkerProcess:
     async def start(cls, name: str, env: Mapping[str, str]) -> WorkerProcess:
         """Start the program with the node's environment, and ``env`` over it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        inputs, outputs = Arena.create("inputs"), Arena.create("outputs")
-        inherited = (theirs.fileno(), inputs.fd, outputs.fd)
+        slots = [
+            Slot(number, Arena.create("inputs"), Arena.create("outputs")) for number in range(SLOTS)
+        ]
+        arenas = [arena for slot in slots for arena in (slot.inputs, slot.outputs)]
+        inherited = (theirs.fileno(), *(arena.fd for arena in arenas))
         base = {k: v for k, v in os.environ.items() if k not in _PRIVATE_VARIABLES}
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -76,7 +91,7 @@ class WorkerProcess:
                 pass_fds=inherited,
             )
         ours.setblocking(False)
-        worker = cls(name, process, ours, inputs, outputs)
+        worker = cls(name, process, ours, slots)
         asyncio.get_running_loop().add_reader(ours.fileno(), worker._on_readable)
         return worker
 
@@ -94,13 +109,23 @@ class WorkerProcess:
             self._control.send(messages.encode(message))
         return await self._loaded
 
+    @property
+    def in_flight(self) -> int:
+        """Batches that hold a slot."""
+        return SLOTS - len(self._free_slots)
+
+    def take_slot(self) -> Slot:
+        return self._free_slots.pop()
+
+    def free_slot(self, slot: Slot) -> None:
+        self._free_slots.append(slot)
+
     def run(self, message: Run, on_answer: OnAnswer, on_death: OnDeath) -> None:
-        """Start a batch whose inputs lie in the input arena; one callback will be called."""
-        assert self._on_answer is None, "a worker runs one batch at a time"
+        """Have a batch run whose inputs lie in its slot; one callback will be called."""
         if self.exited.done():  # while the inputs were being copied
             asyncio.get_running_loop().call_soon(on_death, self.exited.result())
             return
-        self._on_answer, self._on_death = on_answer, on_death
+        self._running[message.batch] = (on_answer, on_death)
         # A send fails only if the process is gone, and then _watch_exit will say so.
         with contextlib.suppress(OSError):
             self._control.send(messages.encode(message))
@@ -135,8 +160,7 @@ class WorkerProcess:
         message = messages.decode_from_worker(data)
         match message:
             case Done() | Failed():
-                on_answer, self._on_answer, self._on_death = self._on_answer, None, None
-                assert on_answer is not None
+                on_answer, _ = self._running.pop(message.batch)
                 on_answer(message)
             case Loaded() | LoadFailed():
                 self._loaded.set_result(message)
@@ -148,15 +172,16 @@ class WorkerProcess:
         while self._on_readable():
             pass  # an answer sent just before the end still counts
         self.hang_up()
-        on_death, self._on_answer, self._on_death = self._on_death, None, None
+        running, self._running = self._running, {}
         if not self._loaded.done():
             self._loaded.set_exception(error)
             self._loaded.exception()  # looked at: nobody may be waiting for it any more
-        if on_death is not None:
+        for _, on_death in running.values():
             on_death(error)
         self.exited.set_result(error)
-        self.inputs.close()
-        self.outputs.close()
+        for slot in self._slots:
+            slot.inputs.close()
+            slot.outputs.close()
 
     async def _forward_output(self) -> None:
         """Log what the worker prints, line by line."""
