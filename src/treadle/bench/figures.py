@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from treadle.bench.openloop import Recording
-from treadle.bench.results import Comparison, Figures, Run, SendLag
+from treadle.bench.results import Comparison, CpuUse, Figures, Run, SendLag
 from treadle.bench.traffic import ModelTraffic
 
 LATE_SECONDS = 0.005
 """A generator that is later than this at its P99 blurs what it measures."""
+OTHERS_CORES = 0.15
+"""Other programs that use more than this take it from what is measured."""
 
 
 def percentile(values: NDArray[np.float64], percent: float) -> float | None:
@@ -28,7 +30,7 @@ def run_of(
     policy: str,
     recording: Recording,
     models: Mapping[str, ModelTraffic],
-    generator_cpu_fraction: float,
+    cpu: CpuUse,
 ) -> Run:
     """Sum up one policy's recording."""
     schedule = recording.schedule
@@ -46,8 +48,8 @@ def run_of(
         models=dict(sorted(rows.items(), key=lambda item: list(models).index(item[0]))),
         total=_figures(recording, np.ones(len(schedule), np.bool_), promised),
         send_lag=lag,
-        generator_cpu_fraction=generator_cpu_fraction,
-        warnings=tuple(_warnings(lag)),
+        cpu=cpu,
+        warnings=tuple(_warnings(lag, cpu)),
     )
 
 
@@ -113,15 +115,21 @@ def _send_lag(recording: Recording) -> SendLag | None:
     return SendLag(p50_seconds=p50, p99_seconds=p99, max_seconds=float(lags.max()))
 
 
-def _warnings(lag: SendLag | None) -> list[str]:
+def _warnings(lag: SendLag | None, cpu: CpuUse) -> list[str]:
+    warnings = []
     if lag is None:
-        return ["no request arrived: measure for longer, or at a higher rate"]
-    if lag.p99_seconds > LATE_SECONDS:
-        return [
+        warnings.append("no request arrived: measure for longer, or at a higher rate")
+    elif lag.p99_seconds > LATE_SECONDS:
+        warnings.append(
             f"the generator itself was late: {lag.p99_seconds * 1000:.1f} ms at its P99, which "
             "the latencies include"
-        ]
-    return []
+        )
+    if cpu.other_cores > OTHERS_CORES:
+        warnings.append(
+            f"other programs used {cpu.other_cores:.1f} cores meanwhile: measure again when the "
+            "machine is quiet"
+        )
+    return warnings
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:

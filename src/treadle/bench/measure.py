@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 
 from treadle.bench.arrivals import Schedule, draw_arrivals
 from treadle.bench.calibrate import Effort, Stage, calibrate, parse_mix, warm_up
+from treadle.bench.cpu import CpuMeter, pids_of
 from treadle.bench.figures import compare, run_of
 from treadle.bench.machine import command_line, describe_machine, versions
 from treadle.bench.openloop import drive
@@ -22,6 +22,8 @@ from treadle.bench.traffic import ModelTraffic, Sender, read_traffic
 from treadle.client.node import NodeClient
 from treadle.errors import ConfigError
 from treadle.node.paths import socket_path
+
+_STATUS = "/treadle/v1/status"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ async def measure(plan: Plan, stage: Stage) -> Results:
     runs: list[Run] = []
     for policy in plan.policies or (None,):
         async with _connect(plan.file, policy, stage) as client:
-            name = (await client.get("/treadle/v1/status"))["policy"]
+            name = (await client.get(_STATUS))["policy"]
             traffic = await read_traffic(client)
             if calibration is None:
                 calibration = await _calibrate(client, traffic, plan, name, stage)
@@ -129,9 +131,8 @@ async def _run(
     stage: Stage,
 ) -> Run:
     stage(f"{policy}: {len(schedule) / plan.seconds:.1f} requests/s", plan.seconds)
-    started, cpu_before = time.monotonic(), time.process_time()
+    meter = CpuMeter(pids_of(await client.get(_STATUS)))
     with KernelTimer() as timer:
         recording = await drive(schedule, Sender(client, traffic), timer, plan.drain_seconds)
-    cpu_seconds = time.process_time() - cpu_before
     models = {m.name: m for m in traffic if m.name in schedule.models}
-    return run_of(policy, recording, models, cpu_seconds / (time.monotonic() - started))
+    return run_of(policy, recording, models, meter.use())

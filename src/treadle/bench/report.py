@@ -36,11 +36,11 @@ def _parts(results: Results) -> Iterator[RenderableType]:
 
 def calibration_table(calibration: Calibration, rates: dict[str, float]) -> Table:
     """What each model takes alone, and what it will be asked."""
-    table = _table("MODEL", ["ALONE ms", "PART OF TIME", "OFFERED/s"])
+    table = _table("MODEL", ["ALONE ms", "PART OF TIME", "OFFER/s"])
     parts = sum(calibration.parts.values())
     for name, seconds in calibration.service_seconds.items():
         part = calibration.parts[name] / parts
-        table.add_row(name, _ms(seconds), f"{part:.0%}", f"{rates[name]:.2f}")
+        table.add_row(name, _ms(seconds), f"{part:.0%}", _short(rates[name]))
     return table
 
 
@@ -58,7 +58,7 @@ def capacity_line(results: Results) -> str:
 
 def run_table(run: Run) -> Table:
     """One policy: a row for each model and one for all."""
-    headings = ["OFFERED/s", "DONE/s", "P50 ms", "P95 ms", "P99 ms", "OBJECTIVE", "MET"]
+    headings = ["OFFER/s", "DONE/s", "P50 ms", "P95 ms", "P99 ms", "GOAL", "MET"]
     table = _table(run.policy.upper(), [*headings, "REJECTED", "FAILED"])
     for name, figures in run.models.items():
         table.add_row(name, *_cells(figures))
@@ -68,11 +68,16 @@ def run_table(run: Run) -> Table:
 
 
 def generator_line(run: Run) -> str:
-    """What the generator itself did to the figures."""
-    text = f"generator: {run.generator_cpu_fraction:.0%} of a core"
+    """What the generator, and others, did to the figures."""
+    cpu, text = run.cpu, ""
     if (lag := run.send_lag) is not None:
-        text += f", late by {_ms(lag.p99_seconds)} ms at P99, {_ms(lag.max_seconds)} ms at most"
-    return text
+        text = (
+            f"generator late by {_ms(lag.p99_seconds)} ms at P99, {_ms(lag.max_seconds)} at most; "
+        )
+    return (
+        f"{text}cores used: node {cpu.node_cores:.2f}, generator {cpu.generator_cores:.2f}, "
+        f"others {cpu.other_cores:.2f}"
+    )
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -110,8 +115,8 @@ def _cells(figures: Figures) -> list[str]:
     met = figures.objective_met_fraction
     objective = figures.p99_objective_seconds
     return [
-        f"{figures.offered_per_second:.2f}",
-        f"{figures.completed_per_second:.2f}",
+        _short(figures.offered_per_second),
+        _short(figures.completed_per_second),
         _ms(figures.p50_seconds),
         _ms(figures.p95_seconds),
         _ms(figures.p99_seconds),
@@ -123,7 +128,12 @@ def _cells(figures: Figures) -> list[str]:
 
 
 def _ms(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else f"{seconds * 1000:.2f}"
+    return _UNKNOWN if seconds is None else _short(seconds * 1000)
+
+
+def _short(number: float) -> str:
+    """Three digits or more, so that a table fits a terminal."""
+    return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f}"
 
 
 def _times(ratio: float | None) -> str:

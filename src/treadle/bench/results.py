@@ -25,7 +25,8 @@ One object, indented. Times are in seconds, fractions from 0 to 1, and what is n
       models      figures by model
       total       figures over all models
       send_lag    p50_seconds, p99_seconds, max_seconds: how late the generator itself was
-      generator_cpu_fraction        of one core, what the generator used
+      cpu         generator_cores, node_cores, other_cores: used on average; other programs'
+                  use makes figures doubtful
       warnings    what makes these figures doubtful
     comparisons   the first run against each later one
       first, second                 policies
@@ -86,6 +87,16 @@ class SendLag(Struct, frozen=True, kw_only=True):
     max_seconds: float
 
 
+class CpuUse(Struct, frozen=True, kw_only=True):
+    """Cores that were busy on average."""
+
+    generator_cores: float
+    node_cores: float
+    """Of the node's process and its workers."""
+    other_cores: float
+    """Of everything else on the machine."""
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """One policy under the load."""
 
@@ -94,7 +105,7 @@ class Run(Struct, frozen=True, kw_only=True):
     total: Figures
     send_lag: SendLag | None
     """None if nothing was sent."""
-    generator_cpu_fraction: float
+    cpu: CpuUse
     warnings: tuple[str, ...] = ()
 
 

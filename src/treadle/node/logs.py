@@ -44,7 +44,7 @@ class TextFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str, form: str, file: Path | None) -> None:
-    """Send treadle's and uvicorn's logs to standard error, and as JSON to ``file``."""
+    """Send the logs of treadle, uvicorn and asyncio to standard error, and as JSON to ``file``."""
     console = logging.StreamHandler(sys.stderr)
     console.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     handlers: list[logging.Handler] = [console]
@@ -54,7 +54,11 @@ def set_up_logging(level: str, form: str, file: Path | None) -> None:
         )
         rotating.setFormatter(JsonFormatter())
         handlers.append(rotating)
-    for name, threshold in (("treadle", level.upper()), ("uvicorn", "WARNING")):
+    for name, threshold in (
+        ("treadle", level.upper()),
+        ("uvicorn", "WARNING"),
+        ("asyncio", "ERROR"),
+    ):
         logger = logging.getLogger(name)
         logger.handlers[:] = handlers
         logger.setLevel(threshold)

@@ -24,5 +24,6 @@ class Entry(Struct, eq=False, kw_only=True):
     """When it should be answered; orders requests within a class."""
     latest_start: float = math.inf
     """Started after this, it cannot meet its hard deadline."""
-    waiting: bool = False
-    """True while it is in a queue. Set and cleared by the queue."""
+    waiting: int = 0
+    """While it is in a queue, a number that tells this stay from earlier ones; else 0. The queue
+    sets it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from treadle.schedule.batching import BatchRule
 from treadle.schedule.entry import Entry
@@ -69,10 +70,11 @@ class RequestQueue:
         self._waiting: dict[str, int] = {}
         self._depths: dict[tuple[str, Priority], int] = {}
         self._next_aged_turn = -math.inf
+        self._stays = count(1)
 
     def push(self, entry: Entry) -> None:
         """Let a request wait."""
-        entry.waiting = True
+        entry.waiting = next(self._stays)
         rank, key = self._policy.rank(entry), self._policy.key(entry)
         line = self._lines.setdefault(rank, {}).setdefault(entry.model, _Line())
         line.heap.push(key, entry)
@@ -91,7 +93,7 @@ class RequestQueue:
         """Take a request out; False if it is not waiting any more."""
         if not entry.waiting:
             return False
-        entry.waiting = False
+        entry.waiting = 0
         self._waiting[entry.model] -= 1
         self._depths[entry.model, entry.priority] -= 1
         line = self._lines[self._policy.rank(entry)][entry.model]
@@ -156,9 +158,11 @@ class RequestQueue:
         times = [math.inf]
         if first := self._by_latest_start.peek():
             times.append(first[0])
-        for heap in self._by_arrival.values():
-            if first := heap.peek():
-                times.append(max(first[0] + self._age_limit_seconds, self._next_aged_turn))
+        times += [
+            max(first[0] + self._age_limit_seconds, self._next_aged_turn)
+            for heap in self._by_arrival.values()
+            if (first := heap.peek())
+        ]
         for lines in self._lines.values():
             for model, line in lines.items():
                 if head := line.heap.peek():
@@ -166,7 +170,8 @@ class RequestQueue:
                     choice = self._rules[model].choose(head[1], lane.rows, now)
                     if choice.not_before > now:
                         times.append(choice.not_before)
-        return min(times)
+        # What could have happened already waits for something else, and must not hide the rest.
+        return min(time for time in times if time > now)
 
     def check_integrity(self) -> None:
         """Compare the counters with what really waits.
@@ -189,7 +194,7 @@ class RequestQueue:
         oldest: tuple[float, Entry] | None = None
         for model, heap in self._by_arrival.items():
             first = heap.peek()
-            if first is None or now - first[0] < self._age_limit_seconds or not ready(model):
+            if first is None or now < first[0] + self._age_limit_seconds or not ready(model):
                 continue
             if oldest is None or first[0] < oldest[0]:
                 oldest = first

@@ -45,6 +45,8 @@ class Engine:
         self._clock = clock
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
+        self._now = clock.now()
+        """One time for all that one look at the queue decides: it must not contradict itself."""
         self._dispatch_planned = False
         self._timer: asyncio.TimerHandle | None = None
         self._open: set[Ticket] = set()
@@ -127,7 +129,7 @@ class Engine:
 
     def _dispatch(self) -> None:
         self._dispatch_planned = False
-        now = self._clock.now()
+        now = self._now = self._clock.now()
         for ticket in cast(list[Ticket], self._queue.expire(now)):
             self._fail(ticket, DeadlineError("Request timeout expired"))
         while batch := self._queue.take(now, ready=self._ready, fits=self._fits):
@@ -135,31 +137,40 @@ class Engine:
         self._plan_timer(now)
 
     def _ready(self, name: str) -> bool:
-        """Whether a batch could start now, or be sent ahead to a worker that is about to end one.
-
-        Only batches that will be full are sent ahead: others gain more from company.
-        """
+        """Whether a worker could take a batch: an idle one, or, if it will be full, a busy one."""
         model = self._models[name]
-        return model.has_room() or (
-            self._queue.waiting(name) >= model.config.max_batch
-            and model.has_room(self._depth(model))
+        full = self._queue.waiting(name) >= model.config.max_batch
+        return self._idle_worker(model) is not None or (
+            full and self._worker_to_send_ahead(model) is not None
         )
 
     def _fits(self, entry: Entry) -> bool:
         model = self._models[entry.model]
-        # What is sent ahead goes to a worker that holds its share already.
-        return not model.has_room() or self._capacity.fits(entry.priority, model.config.share)
+        if self._idle_worker(model) is None:
+            return True  # it is sent ahead, to a worker that holds its share already
+        return self._capacity.fits(entry.priority, model.config.share)
 
-    def _depth(self, model: ServedModel) -> int:
-        """How many batches a worker may hold: so many that they take a moment, but at least one.
+    def _idle_worker(self, model: ServedModel) -> WorkerProcess | None:
+        for worker in model.workers:
+            if worker.in_flight == 0:
+                return worker
+        return None
 
-        For short batches the way there and back takes longer than the run; a worker would idle.
-        Long ones are not sent ahead, for what is sent can no longer be overtaken.
+    def _worker_to_send_ahead(self, model: ServedModel) -> WorkerProcess | None:
+        """A worker that is about to end a batch, and can be sent the next meanwhile.
+
+        For short batches the way there and back takes longer than the run: a worker would idle.
+        Only full ones are sent ahead, others gain more from company; and only to a worker that
+        has just begun, since what is sent can no longer be overtaken.
         """
-        seconds = model.latency.estimate(model.config.max_batch, self._clock.now())
-        if seconds is None:
-            return 1
-        return min(SLOTS, max(1, int(_AHEAD_SECONDS / max(seconds, _AHEAD_SECONDS / SLOTS))))
+        seconds = model.latency.estimate(model.config.max_batch, self._now)
+        if seconds is None or seconds > _AHEAD_SECONDS / 2:
+            return None
+        most = SLOTS if seconds == 0 else min(SLOTS, int(_AHEAD_SECONDS / seconds))
+        for worker in model.workers:
+            if worker.in_flight < most and self._now - worker.busy_since < _AHEAD_SECONDS:
+                return worker
+        return None
 
     def _plan_timer(self, now: float) -> None:
         """Wake at the queue's next event. A timer that fires too early only looks again."""
@@ -169,7 +180,7 @@ class Engine:
                 return
             self._timer.cancel()
             self._timer = None
-        if now < when < math.inf:
+        if when < math.inf:
             self._timer = self._loop.call_later(when - now, self._on_timer)
 
     def _on_timer(self) -> None:
@@ -181,15 +192,18 @@ class Engine:
         tickets = cast(tuple[Ticket, ...], batch.entries)
         for ticket in tickets:
             ticket.started = now
-        running = RunningBatch(model, batch, tickets, now, self._loop, self._ended)
+        worker = self._idle_worker(model) or self._worker_to_send_ahead(model)
+        assert worker is not None, "a batch was taken for a model that was not ready"
+        running = RunningBatch(model, batch, tickets, worker, now, self._loop, self._ended)
         self._running.add(running)
-        if running.worker not in self._held:
-            self._held[running.worker] = _seen_as(running)
-            self._capacity.hold(self._held[running.worker], model.config.share)
+        if worker not in self._held:
+            worker.busy_since = now
+            self._held[worker] = _seen_as(running)
+            self._capacity.hold(self._held[worker], model.config.share)
         running.start(next(self._batch_numbers))
 
     def _ended(
-        self, running: RunningBatch, answer: Done | Failed | ModelError, outputs: Outputs
+        self, running: RunningBatch, answer: Done | Failed | ModelError | None, outputs: Outputs
     ) -> None:
         now, worker = self._clock.now(), running.worker
         self._running.discard(running)
@@ -199,9 +213,11 @@ class Engine:
             self._queue.aged_finished(now, now - running.started)
         if isinstance(answer, Done):
             self._succeed(running, answer, outputs, now)
+        elif answer is None:
+            self._run_again(running)
         else:
             self._failed(running, answer)
-        worker.last_ended = now
+        worker.busy_since = now
         running.group.batch_ended(worker)
         self.wake()
 
@@ -216,7 +232,7 @@ class Engine:
             run_seconds=answer.run_seconds,
             output_seconds=answer.output_seconds,
         )
-        began = max(running.started, running.worker.last_ended)
+        began = max(running.started, running.worker.busy_since)
         self._metrics.batch(model.name, running.rows, began, now, model.config.share)
         for ticket, tensors in zip(running.tickets, outputs, strict=True):
             self._open.discard(ticket)
@@ -233,9 +249,8 @@ class Engine:
         if isinstance(answer, Failed) and len(running.tickets) > 1:
             # One of them may have spoilt it for the others: each runs again, by itself.
             for ticket in running.tickets:
-                if not ticket.answer.done():
-                    ticket.batch_key = object()
-                    self._queue.push(ticket)
+                ticket.batch_key = object()
+            self._run_again(running)
             return
         name = running.model.name
         error = (
@@ -246,6 +261,12 @@ class Engine:
         _log.warning("%s", error, extra={"model": name})
         for ticket in running.tickets:
             self._fail(ticket, error)
+
+    def _run_again(self, running: RunningBatch) -> None:
+        """Back into the queue, where their age puts them first."""
+        for ticket in running.tickets:
+            if not ticket.answer.done():
+                self._queue.push(ticket)
 
     def _fail(self, ticket: Ticket, error: RequestError) -> None:
         self._open.discard(ticket)
@@ -262,6 +283,9 @@ class Engine:
 def _seen_as(running: RunningBatch) -> Priority:
     """The class that a running batch counts as: its worker's, which the device goes by.
 
-    One that was started out of turn counts as CRITICAL, so that nothing overtakes it again.
+    A request that was raised above its model counts as what it was raised to, and one that was
+    started out of turn as CRITICAL, so that nothing overtakes them again.
     """
-    return Priority.CRITICAL if running.batch.aged else running.model.priority
+    if running.batch.aged:
+        return Priority.CRITICAL
+    return min(running.model.priority, running.tickets[0].priority)

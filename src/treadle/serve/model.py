@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from treadle.predict import BatchLatency
 from treadle.serve.config import ModelConfig
 from treadle.serve.statistics import ModelStatistics
 from treadle.serve.worker.group import WorkerGroup
+from treadle.serve.worker.process import WorkerProcess
 from treadle.types import TensorSpec
 
 
@@ -42,6 +43,7 @@ class ServedModel:
         """Whether a request would find a worker, now or after those before it."""
         return self.state is ModelState.READY and self.group is not None and self.group.alive
 
-    def has_room(self, depth: int = 1) -> bool:
-        """Whether a worker holds fewer than ``depth`` batches; with 1, whether one is idle."""
-        return self.group is not None and self.group.has_room(depth)
+    @property
+    def workers(self) -> Iterable[WorkerProcess]:
+        """The processes that could run a batch now or soon."""
+        return () if self.group is None else self.group.workers

@@ -11,12 +11,15 @@ from treadle.serve.model import ServedModel
 from treadle.serve.tensors import Buffer, Tensor
 from treadle.serve.ticket import Ticket
 from treadle.serve.worker.messages import Done, Failed, Run, Slice
+from treadle.serve.worker.process import WorkerProcess
 
 _ALIGNMENT = 64
 _LONG_COPY_BYTES = 4 << 20
 """Copies above this size would hold up the event loop for about a millisecond."""
 
 Outputs = list[list[Tensor]]
+OnEnd = Callable[["RunningBatch", Done | Failed | ModelError | None, Outputs], None]
+"""Called with the answer, or with None if the worker died before it began with the batch."""
 
 
 class RunningBatch:
@@ -27,16 +30,17 @@ class RunningBatch:
         model: ServedModel,
         batch: Batch,
         tickets: tuple[Ticket, ...],
+        worker: WorkerProcess,
         started: float,
         loop: asyncio.AbstractEventLoop,
-        on_end: Callable[[RunningBatch, Done | Failed | ModelError, Outputs], None],
+        on_end: OnEnd,
     ) -> None:
         self.model = model
         self.batch = batch
         self.tickets = tickets
         assert model.group is not None
         self.group = model.group  # the model may be given another one meanwhile
-        self.worker = self.group.least_busy()
+        self.worker = worker
         self._slot = self.worker.take_slot()
         self.started = started
         self.rows = sum(ticket.rows for ticket in tickets)
@@ -95,10 +99,10 @@ class RunningBatch:
     async def _finish_long(self, answer: Done) -> None:
         self._end(answer, await asyncio.to_thread(self._split, answer))
 
-    def _died(self, error: ModelError) -> None:
-        self._end(error, [])
+    def _died(self, error: ModelError, began: bool) -> None:
+        self._end(error if began else None, [])
 
-    def _end(self, answer: Done | Failed | ModelError, outputs: Outputs) -> None:
+    def _end(self, answer: Done | Failed | ModelError | None, outputs: Outputs) -> None:
         if self._limit is not None:
             self._limit.cancel()
         self.worker.free_slot(self._slot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from treadle.errors import ModelError
 from treadle.serve.worker.messages import Load, Loaded, LoadFailed, ModelSetup
@@ -57,22 +57,14 @@ class WorkerGroup:
         return next((a for a in answers if isinstance(a, LoadFailed)), answers[0])
 
     @property
-    def workers(self) -> frozenset[WorkerProcess]:
+    def workers(self) -> Set[WorkerProcess]:
         """The processes that have loaded and live, idle or busy."""
-        return frozenset(self._live)
+        return self._live
 
     @property
     def alive(self) -> bool:
         """Whether at least one worker has loaded and lives."""
         return bool(self._live)
-
-    def has_room(self, depth: int = 1) -> bool:
-        """Whether a worker holds fewer than ``depth`` batches."""
-        return any(worker.in_flight < depth for worker in self._live)
-
-    def least_busy(self) -> WorkerProcess:
-        """The worker that holds the fewest batches."""
-        return min(self._live, key=lambda worker: worker.in_flight)
 
     def batch_ended(self, worker: WorkerProcess) -> None:
         """Say that a worker's slot is free again."""

@@ -27,7 +27,8 @@ SLOTS = 4
 _GRACE_SECONDS = 5.0
 
 OnAnswer = Callable[[Done | Failed], None]
-OnDeath = Callable[[ModelError], None]
+OnDeath = Callable[[ModelError, bool], None]
+"""Called with the reason, and whether the batch had begun to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class WorkerProcess:
         slots: Sequence[Slot],
     ) -> None:
         self.name = name
-        self.last_ended = 0.0
-        """When its last batch ended, for whoever accounts for its time."""
+        self.busy_since = 0.0
+        """When it began with what it does now. Kept by whoever gives it batches."""
         self._slots = slots
         self._free_slots = list(slots)
         loop = asyncio.get_running_loop()
@@ -123,7 +124,7 @@ class WorkerProcess:
     def run(self, message: Run, on_answer: OnAnswer, on_death: OnDeath) -> None:
         """Have a batch run whose inputs lie in its slot; one callback will be called."""
         if self.exited.done():  # while the inputs were being copied
-            asyncio.get_running_loop().call_soon(on_death, self.exited.result())
+            asyncio.get_running_loop().call_soon(on_death, self.exited.result(), False)
             return
         self._running[message.batch] = (on_answer, on_death)
         # A send fails only if the process is gone, and then _watch_exit will say so.
@@ -176,8 +177,9 @@ class WorkerProcess:
         if not self._loaded.done():
             self._loaded.set_exception(error)
             self._loaded.exception()  # looked at: nobody may be waiting for it any more
-        for _, on_death in running.values():
-            on_death(error)
+        # Batches run in the order in which they came: only the first can have begun.
+        for number, (_, on_death) in enumerate(running.values()):
+            on_death(error, number == 0)
         self.exited.set_result(error)
         for slot in self._slots:
             slot.inputs.close()
