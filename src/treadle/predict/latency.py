@@ -20,25 +20,24 @@ class BatchLatency:
     def __init__(self, believed_seconds: float = _BELIEVED_SECONDS) -> None:
         self._believed_seconds = believed_seconds
         self._runs: dict[int, deque[float]] = {}
-        self._medians: dict[int, float] = {}
-        self._last = float("-inf")
+        self._beliefs: dict[int, tuple[float, float]] = {}
+        """Median and time of the last run, by size."""
 
     def observe(self, rows: int, seconds: float, now: float) -> None:
         """Record that a batch of ``rows`` took ``seconds`` and ended at ``now``."""
         runs = self._runs.setdefault(rows, deque(maxlen=_REMEMBERED))
         runs.append(seconds)
-        self._medians[rows] = median(runs)
-        self._last = now
+        self._beliefs[rows] = (median(runs), now)
 
     def estimate(self, rows: int, now: float) -> float | None:
         """Seconds that a batch of ``rows`` will take at least, None if that is not known.
 
-        A size never run is judged by the nearest smaller one: too low rather than too high,
-        since requests are refused on this figure.
+        A size not seen lately is judged by the nearest smaller one: too low rather than too
+        high, since requests are refused on this figure.
         """
-        if now - self._last > self._believed_seconds:
-            return None
-        if rows in self._medians:
-            return self._medians[rows]
-        known = [size for size in self._medians if size <= rows]
-        return self._medians[max(known)] if known else None
+        since = now - self._believed_seconds
+        own = self._beliefs.get(rows)
+        if own is not None and own[1] >= since:
+            return own[0]
+        fresh = [size for size, (_, last) in self._beliefs.items() if size < rows and last >= since]
+        return self._beliefs[max(fresh)][0] if fresh else None
