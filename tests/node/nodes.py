@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ DEADLINE_SECONDS = 30.0
 
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/v2")
 _OWN_VARIABLES = ("TREADLE_", "OTEL_", "XDG_", "PYTHONWARNINGS")
-_BUG_MARKS = ("Traceback (most recent call last)", "Task exception was never retrieved")
+_BUG = re.compile(r"^Traceback|^Exception ignored|Exception in callback|never retrieved")
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
@@ -53,13 +54,13 @@ class Home:
         self.gates.mkdir()
         for module in MODELS.glob("*.py"):
             shutil.copy(module, folder)
-        self.environment = {
-            k: v for k, v in os.environ.items() if not k.startswith(_OWN_VARIABLES)
-        } | {
+        self.own_environment = {
             "TREADLE_RUNTIME_DIR": str(folder / "run"),
             "TREADLE_STATE_DIR": str(folder / "state"),
             **(environment or {}),
         }
+        others = {k: v for k, v in os.environ.items() if not k.startswith(_OWN_VARIABLES)}
+        self.environment = others | self.own_environment
 
     def treadle(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
@@ -93,6 +94,7 @@ class RunningNode:
 
     def __init__(self, home: Home, options: tuple[str, ...]) -> None:
         self.home = home
+        self.socket = home.folder / "run" / "node.sock"
         self.output = home.folder / "stdout"
         self.log = home.folder / "stderr"
         with self.output.open("w") as output, self.log.open("w") as log:
@@ -105,14 +107,20 @@ class RunningNode:
                 stderr=log,
             )
         self.local = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(home.folder / "run" / "node.sock")),
+            transport=httpx.HTTPTransport(uds=str(self.socket)),
             base_url="http://node",
             timeout=DEADLINE_SECONDS,
         )
         """A client over the local socket: the owner's."""
         self.http = httpx.Client(timeout=DEADLINE_SECONDS)
         """A client over TCP: anybody's. Usable once the port is known."""
+        self.exit_code: int | None = None
         self._looked_after = False
+
+    def is_listening(self) -> bool:
+        """Whether the local socket can be reached; the node may not be ready yet."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(str(self.socket)) == 0
 
     def wait_until_started(self) -> None:
         """Wait until the node has said where it is, ready or not."""
@@ -174,7 +182,8 @@ class RunningNode:
     def wait_ended(self) -> int:
         """Wait for the end and return the exit code; what that should be, the test knows."""
         self._looked_after = True
-        return self.process.wait(DEADLINE_SECONDS)
+        self.exit_code = self.process.wait(DEADLINE_SECONDS)
+        return self.exit_code
 
     def close(self) -> None:
         """End the node as its operator would, and see that it ends well."""
@@ -193,6 +202,6 @@ class RunningNode:
         log = self.log.read_text()
         assert early is None, f"the node ended by itself with exit code {early}:\n{log}"
         assert self._looked_after or code == 0, f"exit code {code}:\n{log}"
-        bugs = [line for line in log.splitlines() if line.startswith(_BUG_MARKS)]
+        bugs = [line for line in log.splitlines() if _BUG.search(line)]
         assert not bugs, f"the node met an error that it did not expect:\n{log}"
         wait_until(lambda: not self.home.processes(), "no process is left behind")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
@@ -55,12 +54,6 @@ def fifo(start_node: StartNode) -> RunningNode:
     return start_node(CONFIGURATION, "--policy", "fifo")
 
 
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(16) as pool:
-        yield pool
-
-
 class Line:
     """Requests sent one by one, each only once the one before it is in the queue."""
 
@@ -106,6 +99,20 @@ def test_equal_requests_are_served_in_the_order_they_came(
     node: RunningNode, pool: ThreadPoolExecutor
 ) -> None:
     assert order(node, pool, *(("normal", x, None) for x in range(1, 7))) == "1 2 3 4 5 6"
+
+
+def test_within_a_class_what_is_due_first_goes_first(
+    node: RunningNode, pool: ThreadPoolExecutor
+) -> None:
+    line = Line(node, pool)
+    with node.shut("blocker"):
+        blocking = pool.submit(infer, node, "blocker", 0)
+        node.wait_for_run("blocker: 0")
+        for x, seconds in ((1, 50), (2, 30), (3, 40)):
+            line.add("normal", x, timeout=seconds * 1_000_000)
+    assert line.results() == [2, 3, 4]
+    assert result(blocking.result()) == [1]
+    assert node.ran()[1:] == ["normal: 2", "normal: 3", "normal: 1"]
 
 
 def test_under_fifo_nothing_overtakes(fifo: RunningNode, pool: ThreadPoolExecutor) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -26,6 +25,11 @@ factory = "steps:Step"
 parameters = { seconds = 0.3 }
 
 [[model]]
+name = "quick"
+factory = "steps:Step"
+worker = "slow"
+
+[[model]]
 name = "impatient"
 factory = "steps:Step"
 timeout_seconds = 0.2
@@ -42,12 +46,6 @@ def shared(start_shared_node: StartNode) -> RunningNode:
 def node(shared: RunningNode) -> RunningNode:
     shared.forget_what_ran()
     return shared
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
 
 
 def send_and_keep(node: RunningNode, model: str, x: int) -> socket.socket:
@@ -78,11 +76,11 @@ def test_a_request_whose_timeout_passes_in_the_queue_is_not_run(
     with node.shut("narrow"):
         running = pool.submit(infer, node, "narrow", 1)
         node.wait_for_run("narrow: 1")
-        text = error(infer(node, "narrow", 2, timeout=100_000), 503)
+        text = error(infer(node, "quick", 2, timeout=100_000), 503)
     assert "timeout expired" in text
     assert result(running.result()) == [2]
-    assert result(infer(node, "narrow", 3)) == [4]
-    assert node.ran() == ["narrow: 1", "narrow: 3"]
+    assert result(infer(node, "quick", 3)) == [4]
+    assert node.ran() == ["narrow: 1", "quick: 3"]
 
 
 def test_a_model_has_a_timeout_of_its_own(node: RunningNode, pool: ThreadPoolExecutor) -> None:
@@ -177,3 +175,17 @@ def test_a_client_that_gives_up_waiting_is_counted_as_such(node: RunningNode) ->
         lambda: 'model="narrow",outcome="abandoned"' in node.http.get("/metrics").text,
         "the metrics count an abandoned request",
     )
+
+
+def test_a_delay_too_short_for_a_timer_is_no_obstacle(
+    start_node: StartNode, pool: ThreadPoolExecutor
+) -> None:
+    node = start_node("""
+        [[model]]
+        name = "step"
+        factory = "steps:Step"
+        max_batch = 4
+        max_delay_seconds = 0.0004
+    """)
+    answers = list(pool.map(lambda x: infer(node, "step", x), range(200)))
+    assert [result(answer) for answer in answers] == [[x + 1] for x in range(200)]

@@ -14,6 +14,7 @@ from treadle.errors import InvalidRequestError, TreadleError
 from treadle.serve.oip import decode_request
 from treadle.serve.tensors import DTYPES, Array, Tensor, from_array
 
+_SHOWN_CHARS = 200
 _PICTURES = frozenset({".png", ".jpg", ".jpeg"})
 
 
@@ -28,7 +29,8 @@ def read_inputs(metadata: Mapping[str, Any], values: Sequence[str]) -> list[Tens
     Raises:
         InvalidRequestError: If they do not fit the model, or a file cannot be read.
     """
-    if len(values) == 1 and values[0].endswith(".json"):
+    names = [spec["name"] for spec in metadata["inputs"]]
+    if len(values) == 1 and values[0].endswith(".json") and not _names_input(values[0], names):
         return decode_request(_read(Path(values[0])), None).inputs
     specs = {spec["name"]: spec for spec in metadata["inputs"]}
     tensors = []
@@ -50,9 +52,13 @@ def synthetic_inputs(metadata: Mapping[str, Any]) -> list[Tensor]:
     return tensors
 
 
+def _names_input(value: str, names: list[str]) -> bool:
+    return value.partition("=")[0] in names and "=" in value
+
+
 def _split(value: str, names: list[str]) -> tuple[str, str]:
-    name, equals, given = value.partition("=")
-    if equals and name in names:
+    if _names_input(value, names):
+        name, _, given = value.partition("=")
         return name, given
     if len(names) == 1:
         return names[0], value
@@ -65,14 +71,13 @@ def _tensor(spec: Mapping[str, Any], given: str) -> Tensor:
     name, datatype, rank = spec["name"], spec["datatype"], len(spec["shape"])
     path = Path(given)
     try:
-        array = _load(path, datatype) if path.is_file() else _parse(given, datatype)
+        array = _load(path, datatype) if _is_file(path) else _parse(given.encode(), datatype)
+        if array.ndim == rank - 1:
+            array = array[None]  # a batch of one
+        return from_array(name, _as_datatype(array, datatype))
     except (ValueError, OSError, EOFError, wave.Error) as error:
-        raise InvalidRequestError(f"input '{name}': {given}: {error}") from error
-    if array.ndim == rank - 1:
-        array = array[None]  # a batch of one
-    if array.dtype != DTYPES[datatype]:
-        array = array.astype(DTYPES[datatype])
-    return from_array(name, array)
+        shown = given if len(given) <= _SHOWN_CHARS else given[:_SHOWN_CHARS] + "…"
+        raise InvalidRequestError(f"input '{name}': {shown}: {error}") from error
 
 
 def _load(path: Path, datatype: str) -> Array:
@@ -85,17 +90,51 @@ def _load(path: Path, datatype: str) -> Array:
             return _read_wav(path)
         if ending in _PICTURES:
             return _read_picture(path)
+        if ending == ".json":
+            return _parse(_read(path), datatype)
+        raise ValueError(
+            f"a file with this ending gives BYTES; for {datatype} allowed are .npy, .json, .wav "
+            "and pictures"
+        )
     return _text(_read(path))
 
 
-def _parse(given: str, datatype: str) -> Array:
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # too long for a name: it is a value
+        return False
+
+
+def _parse(given: bytes, datatype: str) -> Array:
     """JSON, or for BYTES any text."""
     if datatype == "BYTES":
-        return _text(given.encode())
+        return _text(given)
     try:
-        return np.array(orjson.loads(given), DTYPES[datatype])
+        values = orjson.loads(given)
     except orjson.JSONDecodeError:
         raise ValueError("neither a file nor JSON") from None
+    return np.array(values)
+
+
+def _as_datatype(array: Array, datatype: str) -> Array:
+    """Convert an array where no value changes its meaning.
+
+    Raises:
+        ValueError: If one would.
+    """
+    dtype = DTYPES[datatype]
+    if array.dtype == dtype or array.size == 0:
+        return array.astype(dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(np.dtype(dtype.name))
+        whole = array.dtype.kind in "iuf" and bool(np.all(np.floor(array) == array))
+        if whole and limits.min <= array.min() and array.max() <= limits.max:
+            return array.astype(dtype)
+        raise ValueError(f"{datatype} takes whole numbers from {limits.min} to {limits.max}")
+    if dtype.kind in "fV" and array.dtype.kind in "iufV":
+        return array.astype(dtype)
+    raise ValueError(f"not a value of {datatype}")
 
 
 def _text(content: bytes) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -107,7 +108,9 @@ def _apply_variables(tables: dict[str, Any], environment: Mapping[str, str]) -> 
             parsed = kind(value)
         except ValueError:
             raise ConfigError(f"{variable}: {value!r}; allowed: a whole number") from None
-        tables.setdefault(table, {})[key] = parsed
+        entries = tables.setdefault(table, {})
+        if isinstance(entries, dict):  # else the check of the file will say what is wrong
+            entries[key] = parsed
 
 
 def _check_keys(value: Any, kind: Any, where: str) -> None:
@@ -136,6 +139,24 @@ def _check_exposure(http: HttpTable) -> None:
 
 
 def _readable(message: str) -> str:
-    """Put msgspec's path to the key first: ``Expected … - at `$.http.port` ``."""
+    """Put msgspec's path to the key first, and name the choices, which it leaves out.
+
+    Its messages look like this: ``Expected … - at `$.model[0].priority` ``.
+    """
     text, _, place = message.rpartition(" - at `$.")
-    return f"{place.rstrip('`')}: {text}" if text else message
+    if not text:
+        return message
+    place = place.rstrip("`")
+    if text.startswith("Invalid enum value"):
+        text += f"; allowed: {', '.join(_choices(place))}"
+    return f"{place}: {text}"
+
+
+def _choices(place: str) -> list[str]:
+    """The values that a key with a fixed set of them may have."""
+    kind: Any = NodeConfig
+    for key in re.sub(r"\[[^]]*\]", "", place).split("."):
+        kind = typing.get_type_hints(kind)[key]
+        if typing.get_origin(kind) is tuple:
+            kind = typing.get_args(kind)[0]
+    return list(typing.get_args(kind))

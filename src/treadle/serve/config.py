@@ -10,7 +10,7 @@ from treadle.errors import ConfigError
 from treadle.serve.tensors import DTYPES
 from treadle.types import Objective, Priority, TensorSpec
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Delay = Annotated[float, Meta(ge=0, le=60)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]

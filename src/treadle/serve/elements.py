@@ -7,6 +7,7 @@ import re
 from array import array
 from collections.abc import Mapping
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -61,48 +62,43 @@ def from_json(data: Raw, datatype: str, shape: tuple[int, ...], where: str) -> B
     """
     dtype, count = DTYPES[datatype], math.prod(shape)
     nested = _NESTED.match(data) is not None
-    depth = len(shape) if nested else 1
-    if nested and depth < 2:
+    if nested and len(shape) < 2:
         raise InvalidRequestError(f"{where}: data is nested deeper than shape {list(shape)}")
     try:
-        values = _data_decoder(dtype.kind, depth).decode(data)
-        if dtype.kind == "O":
-            return _text_elements(values, shape, where, count)
-        if len(values) == count and not nested and dtype.char in _ARRAY_CODES:
-            return memoryview(array(dtype.char, values)).cast("B")  # quicker than numpy if short
-        with np.errstate(over="ignore"):  # what FP16 cannot hold becomes infinite, as in C
-            elements = np.array(values, dtype)
+        values = _data_decoder(dtype.kind, len(shape) if nested else 1).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"{where} of {datatype}: {error}") from None
+    if nested:
+        values = _flatten(values, shape, where)
+    if len(values) != count:
+        raise InvalidRequestError(
+            f"{where}: data has {len(values)} elements; shape {list(shape)} needs {count}"
+        )
+    if dtype.kind == "O":
+        return pack_bytes(values)
+    try:
+        if dtype.char in _ARRAY_CODES:
+            return memoryview(array(dtype.char, values)).cast("B")  # quicker than numpy if short
+        with np.errstate(over="ignore"):  # what FP16 cannot hold becomes infinite, as in C
+            return raw_bytes(np.array(values, dtype))
     except OverflowError:
         limits = np.iinfo(np.dtype(dtype.name))
-        low, high = limits.min, limits.max
         raise InvalidRequestError(
-            f"{where} of {datatype}: a number is out of range; allowed: {low} to {high}"
+            f"{where} of {datatype}: a number is out of range; allowed: {limits.min} to "
+            f"{limits.max}"
         ) from None
-    except ValueError:  # lists of unequal lengths
-        raise InvalidRequestError(f"{where}: data is not shaped {list(shape)}") from None
-    if nested and elements.shape != shape:
-        raise InvalidRequestError(
-            f"{where}: data is shaped {list(elements.shape)}, not {list(shape)}"
-        )
-    if elements.size != count:
-        raise InvalidRequestError(
-            f"{where}: data has {elements.size} elements; shape {list(shape)} needs {count}"
-        )
-    return raw_bytes(elements)
 
 
-def _text_elements(values: list[Any], shape: tuple[int, ...], where: str, count: int) -> bytes:
-    flat = values
-    for _ in range(len(shape) - 1):
-        if flat and isinstance(flat[0], list):
-            flat = [element for row in flat for element in row]
-    if len(flat) != count:
-        raise InvalidRequestError(
-            f"{where}: data has {len(flat)} elements; shape {list(shape)} needs {count}"
-        )
-    return pack_bytes(flat)
+def _flatten(values: list[Any], shape: tuple[int, ...], where: str) -> list[Any]:
+    """Nested lists as one. Each level must have the size that the shape gives it."""
+    fits, given = len(values) == shape[0], [len(values)]
+    for size in shape[1:]:
+        fits = fits and all(len(row) == size for row in values)
+        given += [len(values[0])] if values else []
+        values = list(chain.from_iterable(values))
+    if not fits:
+        raise InvalidRequestError(f"{where}: data is shaped {given}, not {list(shape)}")
+    return values
 
 
 def to_json(tensor: Tensor) -> Any:

@@ -8,7 +8,7 @@ requests came to a tenth of the node's time.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -59,30 +59,24 @@ class BusyShare:
     """How much of the device was held, over the last whole seconds."""
 
     def __init__(self) -> None:
-        self._seconds: deque[tuple[int, float]] = deque()
+        self._held: dict[int, float] = {}
+        """Seconds of the whole device that were held, by second of the clock."""
 
     def add(self, start: float, end: float, share: float) -> None:
         """Record that ``share`` of the device was held from ``start`` to ``end``."""
-        second = int(start)
+        second = max(int(start), int(end) - _WINDOW_SECONDS)
         while second < end:
             part = min(end, second + 1) - max(start, second)
-            if self._seconds and self._seconds[-1][0] == second:
-                part = self._seconds.pop()[1] + part * share
-            else:
-                part *= share
-            self._seconds.append((second, part))
+            self._held[second] = self._held.get(second, 0.0) + part * share
             second += 1
-        self._forget(int(end))
+        if len(self._held) > 2 * _WINDOW_SECONDS:
+            oldest = max(self._held) - _WINDOW_SECONDS
+            self._held = {s: held for s, held in self._held.items() if s >= oldest}
 
     def value(self, now: float) -> float:
         """Share of the device that was held, 1 being all of it, mean over the window."""
-        self._forget(int(now))
-        whole = [held for second, held in self._seconds if second < int(now)]
-        return sum(whole) / _WINDOW_SECONDS
-
-    def _forget(self, now: int) -> None:
-        while self._seconds and self._seconds[0][0] < now - _WINDOW_SECONDS:
-            self._seconds.popleft()
+        window = range(int(now) - _WINDOW_SECONDS, int(now))
+        return sum(self._held.get(second, 0.0) for second in window) / _WINDOW_SECONDS
 
 
 class _PerRequest:

@@ -111,6 +111,13 @@ def decode_raw_request(body: Buffer, inputs: Sequence[TensorSpec]) -> InferenceR
         shape = (1,) * len(spec.shape)
     else:
         data, shape = body, _deduce_shape(spec, len(body))
+        if fixed_nbytes(spec.datatype, shape) != len(body):
+            raise InvalidRequestError(
+                f"{len(body)} bytes fill no input '{spec.name}' of {spec.datatype} and shape "
+                f"{list(spec.shape)}"
+            )
+        if spec.datatype == "BOOL":
+            _check_truth_values(body, f"input '{spec.name}'")
     return InferenceRequest([Tensor(spec.name, spec.datatype, shape, data)], binary_outputs=True)
 
 
@@ -178,9 +185,14 @@ def _decode_input(entry: _Input, body: memoryview, position: int) -> tuple[Tenso
             f"{where} announces {nbytes} bytes of binary data; shape {entry.shape} of "
             f"{entry.datatype} needs {due}"
         )
-    elif entry.datatype == "BOOL" and np.any(np.frombuffer(tensor.data, np.uint8) > 1):
-        raise InvalidRequestError(f"{where} is BOOL; allowed bytes: 0 and 1")
+    elif entry.datatype == "BOOL":
+        _check_truth_values(tensor.data, where)
     return tensor, position + nbytes
+
+
+def _check_truth_values(data: Buffer, where: str) -> None:
+    if np.any(np.frombuffer(data, np.uint8) > 1):
+        raise InvalidRequestError(f"{where} is BOOL; allowed bytes: 0 and 1")
 
 
 def _binary_size(entry: _Input, where: str) -> int | None:

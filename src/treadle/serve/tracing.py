@@ -68,6 +68,8 @@ def find_tracer(service_name: str) -> tuple[Tracer | None, str]:
 
     The usual ``OTEL_*`` variables configure it.
     """
+    if os.environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return None, "OTEL_TRACES_EXPORTER is none"
     if not any(os.environ.get(name) for name in _EXPORTER_VARIABLES):
         return None, f"no exporter is configured: set one of {', '.join(_EXPORTER_VARIABLES)}"
     try:

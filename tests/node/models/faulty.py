@@ -31,6 +31,13 @@ class Faulty:
         match self._fault:
             case "raises":
                 raise RuntimeError("13 is unlucky")
+            case "raises at length":
+                raise RuntimeError("13 is unlucky " * 100_000)
+            case "raises what is no text":
+                raise RuntimeError("13 is unlucky \udcff")
+            case "prints at length":
+                print("x" * 10_000_000, end="")
+                raise RuntimeError("13 is unlucky")
             case "hangs":
                 time.sleep(3600)
             case "aborts":

@@ -112,15 +112,21 @@ class Codec:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _inflate(self, body: bytes, encoding: str) -> bytes:
-        unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])
-        try:
-            data = unpacker.decompress(body, self._max_body_bytes + 1)
-        except zlib.error as error:
-            raise InvalidRequestError(f"the body is not valid {encoding}: {error}") from None
-        if len(data) > self._max_body_bytes:
-            raise TooLargeError(f"the body unpacks to more than {self._max_body_bytes} bytes")
-        if not unpacker.eof:
-            raise InvalidRequestError(f"the body ends in the middle of its {encoding} data")
+        data, more = b"", True
+        while more:  # a gzip body may have several members, one behind the other
+            unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])
+            try:
+                data += unpacker.decompress(body, self._max_body_bytes + 1 - len(data))
+            except zlib.error as error:
+                raise InvalidRequestError(f"the body is not valid {encoding}: {error}") from None
+            if len(data) > self._max_body_bytes:
+                raise TooLargeError(f"the body unpacks to more than {self._max_body_bytes} bytes")
+            if not unpacker.eof:
+                raise InvalidRequestError(f"the body ends in the middle of its {encoding} data")
+            body = unpacker.unused_data
+            more = bool(body)
+            if more and encoding != "gzip":
+                raise InvalidRequestError(f"{len(body)} bytes follow the body's {encoding} data")
         return data
 
     async def _elsewhere(self, function: Callable[_P, _T], *args: _P.args, **_: _P.kwargs) -> _T:

@@ -60,6 +60,8 @@ class Host:
         for setup in message.models:
             try:
                 model = load_model(setup)
+                if not model.inputs:
+                    raise ModelLoadError("it takes no input, so nothing could be asked of it")
                 _check_specs(setup.name, [*model.inputs, *model.outputs], setup.max_batch)
             except ModelLoadError as error:
                 return LoadFailed(setup.name, messages.shorten(str(error)))

@@ -99,6 +99,8 @@ class WorkerGroup:
             answer: Loaded | LoadFailed | ModelError
             try:
                 worker = await WorkerProcess.start(self.name, self._env)
+            except ValueError as error:  # an environment that cannot be
+                answer = LoadFailed(self.models[0], f"its worker cannot be started: {error}")
             except OSError as error:  # too many processes or open files
                 answer = ModelError(f"worker {self.name!r} cannot be started: {error}")
             else:
@@ -118,13 +120,16 @@ class WorkerGroup:
 
     async def _load_into(self, worker: WorkerProcess) -> Loaded | LoadFailed | ModelError:
         """Have a new worker load; anything but Loaded means that it has ended."""
+        answer: Loaded | LoadFailed
         self._loading.add(worker)
         if self._retired.is_set():
             worker.kill("is not needed any more")
         try:
-            answer: Loaded | LoadFailed = await worker.load(self._load)
+            answer = await worker.load(self._load)
         except ModelError as error:
             return error
+        except ValueError as error:
+            answer = LoadFailed(self.models[0], str(error))
         finally:
             self._loading.discard(worker)
         if isinstance(answer, LoadFailed):

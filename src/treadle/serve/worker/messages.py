@@ -102,8 +102,27 @@ MAX_MESSAGE_BYTES = 1 << 17
 MAX_REASON_CHARS = 8000
 
 
+def encode_load(message: Load) -> bytes:
+    """Encode what to host.
+
+    Raises:
+        ValueError: If it cannot be sent to a worker, with the reason.
+    """
+    try:
+        data = encode(message)
+    except (TypeError, OverflowError, UnicodeEncodeError) as error:
+        raise ValueError(f"its parameters cannot be sent to a worker: {error}") from None
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise ValueError(
+            f"its parameters take {len(data)} bytes; allowed: {MAX_MESSAGE_BYTES}. Put more into "
+            "a file beside the configuration"
+        )
+    return data
+
+
 def shorten(reason: str) -> str:
     """Cut a reason to what a message may hold, keeping its end: that is where the cause is."""
+    reason = reason.encode(errors="replace").decode()  # file names need not be text
     if len(reason) <= MAX_REASON_CHARS:
         return reason
     return "… " + reason[-MAX_REASON_CHARS:]

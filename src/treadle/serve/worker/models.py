@@ -108,6 +108,7 @@ class TorchModel:
         return self._torch.from_numpy(array)
 
     def _to_numpy(self, value: Any) -> Array:
+        value = value.detach()  # a parameter asks for gradients even here
         if value.dtype == self._torch.bfloat16:
             return cast(Array, value.view(self._torch.int16).numpy().view(DTYPES["BF16"]))
         return cast(Array, value.numpy())
@@ -130,7 +131,7 @@ def _call_factory(setup: ModelSetup) -> RunnableModel:
         folder=Path(setup.folder),
         parameters=setup.parameters,
     )
-    model = factory(context) if inspect.signature(factory).parameters else factory()
+    model = factory(context) if _takes_context(factory) else factory()
     inputs = [TensorSpec(*spec) for spec in setup.inputs] or getattr(model, "inputs", None)
     outputs = [TensorSpec(*spec) for spec in setup.outputs] or getattr(model, "outputs", None)
     if not (inputs and outputs):
@@ -144,6 +145,20 @@ def _call_factory(setup: ModelSetup) -> RunnableModel:
     if not callable(model):
         raise ModelLoadError(f"{setup.factory} returned {type(model).__name__}, not a callable")
     return _Declared(model, inputs, outputs)
+
+
+def _takes_context(factory: Callable[..., Any]) -> bool:
+    """Whether a factory wants to be told where its model runs.
+
+    Its first parameter must be given, or is plainly meant for it. ``*args``, as of a class
+    without a constructor of its own, is not.
+    """
+    for parameter in inspect.signature(factory).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            return False
+        meant = parameter.name == "context" or "ModelContext" in str(parameter.annotation)
+        return meant or parameter.default is parameter.empty
+    return False
 
 
 class _Declared:
@@ -176,7 +191,10 @@ def _resolve(location: str, folder: Path) -> Path:
     if not location.startswith(_PACKAGE_PREFIX):
         return folder / location
     package, _, inner = location.removeprefix(_PACKAGE_PREFIX).partition("/")
-    found = importlib.util.find_spec(package)
+    try:
+        found = importlib.util.find_spec(package)
+    except (ModuleNotFoundError, ValueError):  # of a package inside it, or of no name at all
+        found = None
     if found is None or not found.submodule_search_locations:
         raise ModelLoadError(f"package {package!r} is not installed, so {location} cannot be read")
     return Path(found.submodule_search_locations[0]) / inner

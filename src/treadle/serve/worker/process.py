@@ -39,6 +39,10 @@ class Slot:
     inputs: Arena
     outputs: Arena
 
+    def close(self) -> None:
+        self.inputs.close()
+        self.outputs.close()
+
 
 class WorkerProcess:
     """A running worker: loads once, then runs batches, one after the other.
@@ -73,24 +77,33 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, name: str, env: Mapping[str, str]) -> WorkerProcess:
-        """Start the program with the node's environment, and ``env`` over it."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        slots = [
-            Slot(number, Arena.create("inputs"), Arena.create("outputs")) for number in range(SLOTS)
-        ]
-        arenas = [arena for slot in slots for arena in (slot.inputs, slot.outputs)]
-        inherited = (theirs.fileno(), *(arena.fd for arena in arenas))
+        """Start the program with the node's environment, and ``env`` over it.
+
+        Raises:
+            OSError: If the system cannot start it.
+            ValueError: If ``env`` holds what no environment can.
+        """
         base = {k: v for k, v in os.environ.items() if k not in _PRIVATE_VARIABLES}
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                # -P: modules in the folder that the node was started in are not ours to import.
-                *(sys.executable, "-P", "-m", "treadle.serve.worker", *map(str, inherited)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                env=base | {"PYTHONUNBUFFERED": "1"} | dict(env),
-                pass_fds=inherited,
-            )
+        with contextlib.ExitStack() as undo:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undo.enter_context(ours)
+            slots = []
+            for number in range(SLOTS):
+                slots.append(Slot(number, Arena.create("inputs"), Arena.create("outputs")))
+                undo.callback(slots[-1].close)
+            arena_fds = [fd for slot in slots for fd in (slot.inputs.fd, slot.outputs.fd)]
+            inherited = (theirs.fileno(), *arena_fds)
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    # -P: modules in the folder that the node was started in are not ours.
+                    *(sys.executable, "-P", "-m", "treadle.serve.worker", *map(str, inherited)),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                    env=base | {"PYTHONUNBUFFERED": "1"} | dict(env),
+                    pass_fds=inherited,
+                )
+            undo.pop_all()
         ours.setblocking(False)
         worker = cls(name, process, ours, slots)
         asyncio.get_running_loop().add_reader(ours.fileno(), worker._on_readable)
@@ -105,9 +118,11 @@ class WorkerProcess:
 
         Raises:
             ModelError: If the process ends before it has answered.
+            ValueError: If the message cannot be sent.
         """
+        data = messages.encode_load(message)
         with contextlib.suppress(OSError):  # gone already: _watch_exit will say so
-            self._control.send(messages.encode(message))
+            self._control.send(data)
         return await self._loaded
 
     @property
@@ -150,7 +165,7 @@ class WorkerProcess:
     def _on_readable(self) -> bool:
         """Take in one message; False if there is none."""
         try:
-            data = self._control.recv(messages.MAX_MESSAGE_BYTES)
+            data = self._receive()
         except BlockingIOError:
             return False
         except OSError:  # reset by a worker that died, or already closed here
@@ -167,6 +182,14 @@ class WorkerProcess:
                 self._loaded.set_result(message)
         return True
 
+    def _receive(self) -> bytes:
+        try:
+            return self._control.recv(messages.MAX_MESSAGE_BYTES)
+        except ConnectionResetError:
+            # It died before it read all that it was sent. That is said once, before the answers
+            # that it sent before.
+            return self._control.recv(messages.MAX_MESSAGE_BYTES)
+
     async def _watch_exit(self) -> None:
         code = await self._process.wait()
         error = ModelError(f"worker {self.name!r} {self._kill_reason or _describe_exit(code)}")
@@ -182,8 +205,7 @@ class WorkerProcess:
             on_death(error, number == 0)
         self.exited.set_result(error)
         for slot in self._slots:
-            slot.inputs.close()
-            slot.outputs.close()
+            slot.close()
 
     async def _forward_output(self) -> None:
         """Log what the worker prints, line by line."""
