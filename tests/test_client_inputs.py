@@ -51,6 +51,7 @@ JSON_VALUES = [
     ("3", [], 3.0),
     ("3", [-1], [3.0]),
     (" [ ] ", [-1], []),
+    ("[1, 2.5]", [-1, -1, -1], [1.0, 2.5]),
 ]
 
 
@@ -68,6 +69,16 @@ def test_json_of_every_number_type(datatype: str) -> None:
     array = read(datatype, [-1], "[0, 1, 100]")
     assert array.dtype == DTYPES[datatype]
     assert array.tolist() == [0, 1, 100]
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32"])
+def test_a_number_too_large_for_its_float_becomes_infinite(datatype: str) -> None:
+    assert read(datatype, [-1], "[1e39, -1e39]").tolist() == [float("inf"), float("-inf")]
+
+
+def test_large_integers_are_exact() -> None:
+    assert read("UINT64", [-1], f"[{2**64 - 1}, 1]").tolist() == [2**64 - 1, 1]
+    assert read("INT64", [-1], f"[{2**63 - 1}, {-(2**63)}]").tolist() == [2**63 - 1, -(2**63)]
 
 
 def test_json_truth() -> None:
@@ -182,6 +193,8 @@ IMPOSSIBLE = [
     ("UINT8", "[256]"),
     ("UINT8", "[-1]"),
     ("INT64", f"[{2**63}]"),
+    ("INT64", f"[{2**63}, -1]"),
+    ("INT64", f"[{2**63}.0]"),
     ("BOOL", '"yes"'),
 ]
 

@@ -121,14 +121,25 @@ def clients_for(traffic: Sequence[ModelTraffic]) -> int:
 
 
 async def _service_seconds(client: NodeClient, model: ModelTraffic, seconds: float) -> float:
-    """Mean time that a request takes alone, all the way, over whole rounds of the examples."""
+    """Mean time that a request takes alone, all the way, over whole rounds of the examples.
+
+    Without what it waited in the queue: alone, that is the delay in which a batch could fill.
+    """
     await _once_each(client, model)
-    send, count, started = Sender(client, [model]), 0, time.monotonic()
+    send, count = Sender(client, [model]), 0
+    queued, started = await _queue_seconds(client, model), time.monotonic()
     while (taken := time.monotonic() - started) < seconds:
         for _ in model.requests:
             _check(model.name, await send(model.name))
         count += len(model.requests)
-    return taken / count
+    return (taken - (await _queue_seconds(client, model) - queued)) / count
+
+
+async def _queue_seconds(client: NodeClient, model: ModelTraffic) -> float:
+    """How long all requests of a model together have waited for their turn so far."""
+    answer = await client.get(f"/v2/models/{model.name}/stats")
+    queue_nanoseconds: int = answer["model_stats"][0]["inference_stats"]["queue"]["ns"]
+    return queue_nanoseconds / 1e9
 
 
 async def _once_each(client: NodeClient, model: ModelTraffic) -> None:

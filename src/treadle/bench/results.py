@@ -15,7 +15,8 @@ One object, indented. Times are in seconds, fractions from 0 to 1, and what is n
     calibration
       policy                        under which it was made; every policy gets the same rates
       parts                         wanted parts of the device's time by model, as given
-      service_seconds               by model: a request alone, from send to answer
+      service_seconds               by model: a request alone, from send to answer, but for
+                                    the time that it waited for others to fill its batch
       proportions                   by model: its part of all requests
       clients                       that kept the node busy while capacity was measured
       capacity_requests_per_second  all models together, in these proportions; null if a rate

@@ -31,7 +31,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 @app.command()
 def up(
     file: ConfigFile,
-    port: Annotated[int | None, typer.Option(help="HTTP port; 0 picks a free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="HTTP port; 0 picks a free one.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="fifo or priority.")] = None,
 ) -> None:
     """Start a node and serve the models of FILE.toml until told to stop."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import orjson
 
+from treadle.errors import StartError
+
 _FIELDS = ("model", "worker", "status", "request_id")
 _FILE_BYTES = 10 << 20
 _FILES_KEPT = 3
@@ -49,9 +51,12 @@ def set_up_logging(level: str, form: str, file: Path | None) -> None:
     console.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     handlers: list[logging.Handler] = [console]
     if file is not None:
-        rotating = logging.handlers.RotatingFileHandler(
-            file, maxBytes=_FILE_BYTES, backupCount=_FILES_KEPT, encoding="utf-8"
-        )
+        try:
+            rotating = logging.handlers.RotatingFileHandler(
+                file, maxBytes=_FILE_BYTES, backupCount=_FILES_KEPT, encoding="utf-8"
+            )
+        except OSError as error:
+            raise StartError(f"cannot write the log {file}: {error.strerror}") from error
         rotating.setFormatter(JsonFormatter())
         handlers.append(rotating)
     for name, threshold in (

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 import treadle
 from treadle.clock import SystemClock
 from treadle.devices.cpu import cpu_device
+from treadle.errors import UnavailableError
 from treadle.node.api import NodeApi
 from treadle.node.config import NodeConfig
 from treadle.node.listeners import Listeners
@@ -171,12 +172,14 @@ class Node:
         if not in_time:
             _log.warning("%d requests are ended unanswered", self._engine.open_requests)
             self._repository.kill()
+            self._engine.fail_all(UnavailableError("the server shuts down at once"))
         for task in waits:
             task.cancel()
+        closing = asyncio.create_task(self._repository.close())  # ends what still loads
         self._server.should_exit = True
         self._server.force_exit = self._stop_now.is_set()
         await serving
-        await self._repository.close()
+        await closing
         _log.info("ended")
         return KILLED if self._stop_now.is_set() else 0
 

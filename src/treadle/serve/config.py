@@ -14,6 +14,8 @@ Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Delay = Annotated[float, Meta(ge=0, le=60)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
+VariableName = Annotated[str, Meta(pattern=r"^[^=\x00]+$")]
+VariableValue = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
@@ -51,7 +53,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     run_limit_seconds: Seconds = 60.0
     load_limit_seconds: Seconds = 600.0
     worker: Name | None = None
-    env: dict[str, str] = {}
+    env: dict[VariableName, VariableValue] = {}
     examples: tuple[str, ...] = ()
     load: bool = True
 

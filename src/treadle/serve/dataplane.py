@@ -105,13 +105,11 @@ class DataPlane:
             UnavailableError: If it takes no requests now.
         """
         model = self.repository.get(name, version)
-        if self.draining:
+        try:
+            self._check_takes_requests(model)
+        except UnavailableError:
             self._metrics.ended(name, model.priority, "refused")
-            raise UnavailableError("the server is shutting down", retry_after_seconds=1.0)
-        if model.state is not ModelState.READY:
-            self._metrics.ended(name, model.priority, "refused")
-            reason = f": {model.reason}" if model.reason else ""
-            raise UnavailableError(f"model '{name}' is {model.state.lower()}{reason}")
+            raise
         return model
 
     def submit(self, model: ServedModel, request: InferenceRequest, arrived: float) -> Ticket:
@@ -127,6 +125,7 @@ class DataPlane:
         """
         priority = self._priority(model, request.priority)
         try:
+            self._check_takes_requests(model)  # again: its body may have taken long to come
             if request.outputs:
                 self._check_outputs(model, request)
             checked = check_inputs(model, request.inputs)
@@ -233,6 +232,13 @@ class DataPlane:
         """
         models = self.repository.models if name is None else [self.repository.get(name, version)]
         return {"model_stats": [m.statistics.as_json(m.name, m.config.version) for m in models]}
+
+    def _check_takes_requests(self, model: ServedModel) -> None:
+        if self.draining:
+            raise UnavailableError("the server is shutting down", retry_after_seconds=1.0)
+        if model.state is not ModelState.READY:
+            reason = f": {model.reason}" if model.reason else ""
+            raise UnavailableError(f"model '{model.name}' is {model.state.lower()}{reason}")
 
     def _priority(self, model: ServedModel, asked: Priority | None) -> Priority:
         """A client can lower its model's class, but raise it only where that is allowed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Mapping
 from itertools import count
@@ -21,8 +20,6 @@ from treadle.serve.worker.process import SLOTS, WorkerProcess
 from treadle.types import Priority
 
 _AHEAD_SECONDS = 0.001
-
-_log = logging.getLogger("treadle.engine")
 
 
 class Engine:
@@ -49,6 +46,7 @@ class Engine:
         """One time for all that one look at the queue decides: it must not contradict itself."""
         self._dispatch_planned = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._open: set[Ticket] = set()
         self._running: set[RunningBatch] = set()
         self._held: dict[WorkerProcess, Priority] = {}
@@ -109,6 +107,11 @@ class Engine:
         for ticket in [t for t in self._open if t.model == model and t.waiting]:
             self._queue.remove(ticket)
             self._fail(ticket, error)
+
+    def fail_all(self, error: RequestError) -> None:
+        """Answer every request that waits with an error."""
+        for model in self._models:
+            self.fail_waiting(model, error)
 
     async def drained(self, model: str | None = None) -> None:
         """Wait until every accepted request (of ``model``, if given) is answered."""
@@ -176,11 +179,12 @@ class Engine:
         """Wake at the queue's next event. A timer that fires too early only looks again."""
         when = self._queue.next_event(now)
         if self._timer is not None:
-            if self._timer.when() <= self._loop.time() + (when - now):
+            if self._timer_at <= when:
                 return
             self._timer.cancel()
             self._timer = None
         if when < math.inf:
+            self._timer_at = when
             self._timer = self._loop.call_later(when - now, self._on_timer)
 
     def _on_timer(self) -> None:
@@ -258,14 +262,17 @@ class Engine:
             if isinstance(answer, Failed)
             else ModelError(f"model '{name}' failed: {answer}")
         )
-        _log.warning("%s", error, extra={"model": name})
         for ticket in running.tickets:
             self._fail(ticket, error)
 
     def _run_again(self, running: RunningBatch) -> None:
         """Back into the queue, where their age puts them first."""
+        names = [spec.name for spec in running.model.inputs]
         for ticket in running.tickets:
-            if not ticket.answer.done():
+            if [tensor.name for tensor in ticket.inputs] != names:
+                changed = f"model '{ticket.model}' has changed while the request ran; send it anew"
+                self._fail(ticket, UnavailableError(changed))
+            elif not ticket.answer.done():
                 self._queue.push(ticket)
 
     def _fail(self, ticket: Ticket, error: RequestError) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from treadle.errors import ModelError, ModelLoadError, NotFoundError
+from treadle.errors import ModelError, ModelLoadError, NotFoundError, UnavailableError
 from treadle.serve.config import ModelConfig
 from treadle.serve.engine import Engine
 from treadle.serve.model import ModelState, ServedModel
@@ -186,9 +186,14 @@ class Repository:
     def _swap_in(self, models: list[ServedModel], group: WorkerGroup, answer: Loaded) -> None:
         old = {model.group for model in models if model.group is not None}
         for model in models:
-            inputs, outputs = answer.signatures[model.name]
-            model.inputs = tuple(TensorSpec(*spec) for spec in inputs)
-            model.outputs = tuple(TensorSpec(*spec) for spec in outputs)
+            inputs, outputs = (
+                tuple(TensorSpec(*spec) for spec in specs)
+                for specs in answer.signatures[model.name]
+            )
+            if (model.inputs, model.outputs) != (inputs, outputs):
+                changed = f"model '{model.name}' has changed while the request waited; send it anew"
+                self._engine.fail_waiting(model.name, UnavailableError(changed))
+            model.inputs, model.outputs = inputs, outputs
             model.group, model.state, model.reason = group, ModelState.READY, ""
             _log.info("model is ready", extra={"model": model.name})
         for previous in old:

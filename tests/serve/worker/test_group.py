@@ -175,6 +175,12 @@ async def test_a_model_that_cannot_be_loaded_is_tried_once_and_says_why(start: S
     assert (watched.group.restarts, watched.lost) == (0, [])
 
 
+async def test_all_replicas_must_load(start: Start, tmp_path: Path) -> None:
+    parameters = {"folder": str(tmp_path)}
+    watched = start(model("worker_models:FailsForTheLast", parameters=parameters), replicas=3)
+    assert "RuntimeError: one too many" in await watched.failed()
+
+
 async def test_a_worker_that_always_dies_while_loading_is_given_up(start: Start) -> None:
     watched = start(model("worker_models:DiesWhileLoading"))
     assert await watched.failed() == "worker 'w' was killed by SIGKILL while loading"

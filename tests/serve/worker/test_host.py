@@ -144,6 +144,13 @@ def test_every_failure_can_be_sent(host: LocalHost, what: int) -> None:
     assert len(messages.encode(answer)) < messages.MAX_MESSAGE_BYTES
 
 
+def test_every_answer_can_be_sent(host: LocalHost) -> None:
+    """Also that of a model with many text outputs to the largest batch there is."""
+    host.load(model("worker_models:ManyTexts", max_batch=4096))
+    answer = host.answer(rows=4096, x=np.zeros((4096, 2), np.float32))
+    assert len(messages.encode(answer)) <= messages.MAX_MESSAGE_BYTES
+
+
 def test_input_that_does_not_fill_its_shape_is_a_failure(host: LocalHost) -> None:
     host.load(model())
     placed = messages.Slice("x", "FP32", (3, 2), 64, 20)

@@ -65,6 +65,8 @@ class ProtocolRoutes:
 
     async def _ready(self, request: Request) -> Response:
         reason = self._plane.not_ready_reason
+        if reason and request.scope.get("has_token") is False:
+            reason = "not ready"  # why is nothing for those who only may check health
         return JSONAnswer({"error": reason}, 400) if reason else Response()
 
     async def _model(self, request: Request) -> Response:
@@ -135,12 +137,12 @@ class TokenGate:
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._expected = b"Bearer " + token.encode()
+        self._expected = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not is_local(scope):
             given = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
-            scope["has_token"] = hmac.compare_digest(given, self._expected)
+            scope["has_token"] = _same_token(given, self._expected)
             if not (scope["has_token"] or scope["path"].startswith("/v2/health/")):
                 answer = JSONAnswer(
                     {"error": "this server needs a token: send Authorization: Bearer TOKEN"},
@@ -150,6 +152,11 @@ class TokenGate:
                 await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _same_token(given: bytes, expected: bytes) -> bool:
+    scheme, _, token = given.partition(b" ")
+    return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), expected)
 
 
 def is_local(scope: Scope) -> bool:

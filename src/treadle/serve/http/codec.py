@@ -109,7 +109,7 @@ class Codec:
     def close(self) -> None:
         """End the helper process."""
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _inflate(self, body: bytes, encoding: str) -> bytes:
         data, more = b"", True

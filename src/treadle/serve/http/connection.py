@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -29,6 +30,7 @@ class PatientButNotForever(HttpToolsProtocol):
         self._body_bytes = 0
         self._receiving = False
         self._timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
@@ -36,29 +38,54 @@ class PatientButNotForever(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_unread_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._stop_timer()
-        header_bytes = self._header_bytes + len(data)
-        super().data_received(data)
+        self._header_bytes += len(data)  # since the last request was whole
+        self._feed(data)
+        idle = self.cycle is None or self.cycle.response_complete
         if self._receiving:
-            self._header_bytes = 0
             self._after_silence(self._give_up_on_body)
         elif self.transport.is_closing():
             return
-        elif self.cycle is None or self.cycle.response_complete:
-            # No whole request, and none under way: what came can only be headers.
-            self._header_bytes = header_bytes
-            if header_bytes > MAX_HEADER_BYTES:
+        elif self._header_bytes > MAX_HEADER_BYTES:
+            if idle:
                 self._refuse(431, "the headers are too long")
-            elif self.timeout_keep_alive_task is None:
-                self._after_silence(self.timeout_keep_alive_handler)
-        else:
-            self._header_bytes = 0
+            else:  # an answer to an earlier request is due first
+                self.transport.abort()
+        elif idle and self.timeout_keep_alive_task is None:
+            self._after_silence(self.timeout_keep_alive_handler)
+
+    def _feed(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._keep_to_this_protocol(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _keep_to_this_protocol(self, rest: bytes) -> None:
+        """Read a request that offers an upgrade as if it did not: the parser skips its body."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self.send_400_response("CONNECT is for proxies.")
+            return
+        head = [method, b" ", self.url, b" HTTP/1.1\r\n"]
+        for name, value in self.headers:
+            if name not in (b"connection", b"upgrade", b"http2-settings"):
+                head += (name, b": ", value, b"\r\n")
+        if any(n == b"connection" and b"close" in v.lower() for n, v in self.headers):
+            head.append(b"connection: close\r\n")
+        self.parser = httptools.HttpRequestParser(self)
+        self._feed(b"".join([*head, b"\r\n", rest]))
 
     def on_headers_complete(self) -> None:
-        self._receiving, self._body_bytes = True, 0
+        if self.parser.should_upgrade():
+            return
+        self._receiving, self._body_bytes, self._header_bytes = True, 0, 0
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -66,7 +93,9 @@ class PatientButNotForever(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._receiving = False
+        if self.parser.should_upgrade():
+            return
+        self._receiving, self._header_bytes = False, 0
         super().on_message_complete()
 
     def pause_writing(self) -> None:
@@ -76,7 +105,14 @@ class PatientButNotForever(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_timer()
+        self._stop_unread_timer()
+
+    def shutdown(self) -> None:
+        """Called when the server ends: a request that is still coming is not waited for."""
+        if self._receiving:
+            self._refuse(503, "the server is shutting down")
+        else:
+            super().shutdown()
 
     def _watch_reading(self, unread_before: int) -> None:
         def check() -> None:
@@ -86,7 +122,13 @@ class PatientButNotForever(HttpToolsProtocol):
             else:
                 self.transport.abort()
 
-        self._after_silence(check)
+        # Not the timer for what comes in: a client that talks must read all the same.
+        self._unread_timer = self.loop.call_later(self.silence_seconds, check)
+
+    def _stop_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
     def _give_up_on_body(self) -> None:
         if self.flow.read_paused:

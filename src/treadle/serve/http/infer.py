@@ -6,7 +6,13 @@ import logging
 
 from starlette.types import Receive, Scope, Send
 
-from treadle.errors import AbandonedError, InvalidRequestError, RequestError, UnavailableError
+from treadle.errors import (
+    AbandonedError,
+    InvalidRequestError,
+    NotFoundError,
+    RequestError,
+    UnavailableError,
+)
 from treadle.serve.dataplane import DataPlane
 from treadle.serve.http.answers import Headers, send_answer, send_error, status_of
 from treadle.serve.http.body import read_body
@@ -102,7 +108,7 @@ class InferEndpoint:
 
 def _log_error(model: str, request_id: str, error: RequestError) -> None:
     level = logging.INFO if isinstance(error, UnavailableError) else logging.WARNING
-    if isinstance(error, InvalidRequestError):
+    if isinstance(error, InvalidRequestError | NotFoundError):
         level = logging.DEBUG  # the client's doing, and any client can do it all day long
     extra = {"model": model, "status": int(status_of(error)), "request_id": request_id}
     _log.log(level, "%s", error, extra=extra)

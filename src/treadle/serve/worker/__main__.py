@@ -65,8 +65,9 @@ class Host:
                 _check_specs(setup.name, [*model.inputs, *model.outputs], setup.max_batch)
             except ModelLoadError as error:
                 return LoadFailed(setup.name, messages.shorten(str(error)))
-            except BaseException:  # a factory is foreign code: it may even exit
-                return LoadFailed(setup.name, messages.shorten(traceback.format_exc()))
+            except BaseException as error:  # a factory is foreign code: it may even exit
+                traceback.print_exc()  # to the log; callers get the last word
+                return LoadFailed(setup.name, messages.shorten(f"{type(error).__name__}: {error}"))
             self._models[setup.name] = (model, setup.max_batch > 1)
             signatures[setup.name] = (_plain(model.inputs), _plain(model.outputs))
         return Loaded(signatures)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -145,10 +146,21 @@ class Misbehaves(Doubles):
             case -5:
                 raise SystemExit(7)
             case -6:
-                print("a line", "another", "no end", sep="\n", end="")
+                print("a line", file=sys.stderr, flush=True)
+                print("another", "no end", sep="\n", end="", flush=True)
             case -7:
                 signal.pause()
         return super().__call__(inputs)
+
+
+class ManyTexts(Doubles):
+    """Eight outputs whose rows all end somewhere else, and far from the start."""
+
+    outputs = tuple(TensorSpec(f"y{n}", "BYTES", (-1,)) for n in range(8))
+
+    def __call__(self, inputs: Inputs) -> Outputs:
+        texts = np.array([b"x" * 100] * len(inputs["x"]), object)
+        return {spec.name: texts for spec in self.outputs}
 
 
 class LoadsOnce(Doubles):
@@ -158,6 +170,16 @@ class LoadsOnce(Doubles):
         fuse = Path(context.parameters["fuse"])
         if fuse.exists():
             raise RuntimeError("the fuse has blown")
+
+
+class FailsForTheLast(Doubles):
+    """Loads twice, and not a third time; every load leaves a file in ``parameters.folder``."""
+
+    def __init__(self, context: ModelContext) -> None:
+        folder = Path(context.parameters["folder"])
+        (folder / str(os.getpid())).touch()
+        if len(list(folder.iterdir())) > 2:
+            raise RuntimeError("one too many")
 
 
 class DiesWhileLoading(Doubles):
