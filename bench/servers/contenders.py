@@ -187,13 +187,20 @@ class MLServer:
 
 @dataclass(frozen=True, slots=True)
 class LitServe:
-    """LitServe with one LitAPI."""
+    """LitServe with one LitAPI, as released or with its faster queue made to work."""
 
-    name: ClassVar[str] = "litserve"
+    mended: bool
+    """Use ``fast_queue``, whose defects the application mends."""
     environment: ClassVar[str | None] = "litserve"
-    setup: ClassVar[str] = (
-        "one worker, one API server, fast_queue (mended), finished responses, no access log"
-    )
+
+    @property
+    def name(self) -> str:
+        return "litserve-mended" if self.mended else "litserve"
+
+    @property
+    def setup(self) -> str:
+        queue = "fast_queue with its defects mended" if self.mended else "as released"
+        return f"{queue}; one worker, one API server, finished responses, no access log"
 
     def offers(self, workload: Workload) -> bool:
         return not workload.binary
@@ -211,6 +218,8 @@ class LitServe:
         command += ["--batch-delay-seconds", str(BATCH_DELAY_SECONDS)]
         if workload.model == "file-type":
             command += ["--onnx", str(environment.model_file)]
+        if self.mended:
+            command.append("--mended-fast-queue")
         root = f"http://127.0.0.1:{port}"
         return Launch(
             command=command, folder=folder, ready_url=f"{root}/health", url=f"{root}/predict"
@@ -222,5 +231,6 @@ CONTENDERS: tuple[Contender, ...] = (
     Uvicorn(),
     MLServer(inline=False),
     MLServer(inline=True),
-    LitServe(),
+    LitServe(mended=False),
+    LitServe(mended=True),
 )

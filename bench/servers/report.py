@@ -22,6 +22,8 @@ from rich.table import Table
 
 SUBJECT = "treadle"
 """The server that the ratios are about."""
+NOISY_FRACTION = 0.2
+"""A spread above this says that something else was using the machine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,13 @@ def print_table(
             end_section=not last and rows[index + 1].connections != row.connections,
         )
     console.print(table)
+    noisy = sum(row.spread_fraction > NOISY_FRACTION for row in rows)
+    if noisy:
+        console.print(
+            f"[bold]{noisy} of {len(rows)} rows spread by more than {NOISY_FRACTION:.0%}: the "
+            "machine was busy with something else; do not rely on these ratios.[/bold]",
+            highlight=False,
+        )
     for contender in contenders:
         console.print(f"{contender.name}: {contender.setup}", highlight=False)
     console.print(

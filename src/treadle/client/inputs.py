@@ -114,7 +114,17 @@ def _parse(given: bytes, datatype: str) -> Array:
         values = orjson.loads(given)
     except orjson.JSONDecodeError:
         raise ValueError("neither a file nor JSON") from None
-    return np.array(values)
+    array: Array = np.array(values)
+    if array.dtype.kind == "f":
+        exact: Array = np.array(values, np.object_)
+        if _holds_integers(exact):
+            return exact  # large whole numbers, which as floats would not be what they were
+    return array
+
+
+def _holds_integers(array: Array) -> bool:
+    """Whether an array of objects holds Python's integers and nothing else."""
+    return array.dtype == np.object_ and all(type(v) is int for v in array.ravel().tolist())
 
 
 def _as_datatype(array: Array, datatype: str) -> Array:
@@ -124,16 +134,24 @@ def _as_datatype(array: Array, datatype: str) -> Array:
         ValueError: If one would.
     """
     dtype = DTYPES[datatype]
-    if array.dtype == dtype or array.size == 0:
+    if array.dtype == dtype or array.size == 0:  # BYTES arrays are of objects, and are so here
         return array.astype(dtype)
     if dtype.kind in "iu":
         limits = np.iinfo(np.dtype(dtype.name))
-        whole = array.dtype.kind in "iuf" and bool(np.all(np.floor(array) == array))
-        if whole and limits.min <= array.min() and array.max() <= limits.max:
+        if array.dtype.kind in "iu" or _holds_integers(array):
+            fits = limits.min <= int(array.min()) and int(array.max()) <= limits.max
+        else:  # the largest whole number may be none that a float has: the next one has no place
+            fits = array.dtype.kind == "f" and bool(
+                np.all(np.floor(array) == array)
+                and array.min() >= limits.min
+                and array.max() < float(int(limits.max) + 1)
+            )
+        if fits:
             return array.astype(dtype)
         raise ValueError(f"{datatype} takes whole numbers from {limits.min} to {limits.max}")
     if dtype.kind in "fV" and array.dtype.kind in "iufV":
-        return array.astype(dtype)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, as in C
+            return array.astype(dtype)
     raise ValueError(f"not a value of {datatype}")
 
 

@@ -29,6 +29,7 @@ _SMALL_JSON_BYTES = 48 << 10
 _SMALL_TENSOR_BYTES = 16 << 10
 """About a millisecond's worth, of reading and of writing JSON."""
 
+_PIECE_BYTES = 8 << 10
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
@@ -112,22 +113,27 @@ class Codec:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _inflate(self, body: bytes, encoding: str) -> bytes:
-        data, more = b"", True
-        while more:  # a gzip body may have several members, one behind the other
-            unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])
+        parts, size, position, ended = [], 0, 0, False
+        unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])
+        while not ended:
+            # In pieces: what an unpacker leaves over is copied, and members can be tiny.
+            piece = body[position : position + _PIECE_BYTES]
             try:
-                data += unpacker.decompress(body, self._max_body_bytes + 1 - len(data))
+                parts.append(unpacker.decompress(piece, self._max_body_bytes + 1 - size))
             except zlib.error as error:
                 raise InvalidRequestError(f"the body is not valid {encoding}: {error}") from None
-            if len(data) > self._max_body_bytes:
+            size += len(parts[-1])
+            if size > self._max_body_bytes:
                 raise TooLargeError(f"the body unpacks to more than {self._max_body_bytes} bytes")
-            if not unpacker.eof:
+            position += len(piece) - len(unpacker.unused_data)
+            ended = unpacker.eof and position == len(body)
+            if not ended and position == len(body):
                 raise InvalidRequestError(f"the body ends in the middle of its {encoding} data")
-            body = unpacker.unused_data
-            more = bool(body)
-            if more and encoding != "gzip":
-                raise InvalidRequestError(f"{len(body)} bytes follow the body's {encoding} data")
-        return data
+            if unpacker.eof and not ended:
+                if encoding != "gzip":
+                    raise InvalidRequestError(f"more bytes follow the body's {encoding} data")
+                unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])  # of the next member
+        return b"".join(parts)
 
     async def _elsewhere(self, function: Callable[_P, _T], *args: _P.args, **_: _P.kwargs) -> _T:
         if self._pool is None:
