@@ -79,7 +79,12 @@ def test_a_run_is_taken_up_where_it_ended(
 
 @needs_torch
 @pytest.mark.parametrize(
-    "cell", ["encoder30/trainer-graphs/timeslice", "decoder30/trainer-small/timeslice"]
+    "cell",
+    [
+        "encoder30/trainer-graphs/timeslice",
+        "decoder30/trainer-small/timeslice",
+        "resnet45/trainer-compiled/timeslice",
+    ],
 )
 def test_other_workloads_run(cell: str, tmp_path: Path) -> None:
     chosen = replace(settings(tmp_path, cell), baselines=False, fresh=True)
