@@ -1,0 +1,33 @@
+/* Kernel lengths, learned; and the events by which they are learned and predictions corrected. */
+#ifndef TREADLE_LEARN_H
+#define TREADLE_LEARN_H
+
+#include "driver.h"
+
+struct entry {
+    _Atomic uint64_t key; /* 0: free */
+    _Atomic uint32_t count;
+    _Atomic uint32_t length_ns; /* 0: not known yet */
+    float mean, deviation;      /* written by one thread at a time: the one that polls events */
+    _Atomic uint32_t samples, tries;
+};
+
+uint64_t learn_key(const void *what, const unsigned shape[6], unsigned kind);
+struct entry *learn_find(uint64_t key);
+uint64_t learn_length(struct entry *entry);
+bool learn_due(struct entry *entry);
+void learn_result(struct entry *entry, uint64_t key, uint64_t ns, bool at_most);
+void learn_forget_all(void);
+void learn_forget(uint64_t key);
+
+/* track.c */
+struct launch;
+void track_begin(struct launch *launch);
+void track_end(struct launch *launch);
+void track_anchor(struct launch *launch, uint64_t now);
+void track_poll(struct seat *seat, uint64_t now, bool waiting);
+void track_drain(struct launch *launch, uint64_t most_ns);
+void track_forget_events(void);
+void track_taint(void);
+
+#endif

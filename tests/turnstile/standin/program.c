@@ -1,0 +1,421 @@
+/* A program under test. It reads a command a line and answers each with a line.
+ *
+ * Its first argument is the way in which it gets driver functions: dlsym, proc1 and proc2 (both
+ * ABIs of cuGetProcAddress), own (per-thread default streams), and plt where it is linked. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/wait.h>
+
+#include "standin.h"
+
+#ifdef PLT
+#define WAY_PLT 1
+#else
+#define WAY_PLT 0
+#endif
+
+#define CALLS(C)                                                                              \
+    C(cuInit, (unsigned))                                                                     \
+    C(cuDevicePrimaryCtxRetain, (CUcontext *, int))                                           \
+    C(cuCtxSetCurrent, (CUcontext))                                                           \
+    C(cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                            \
+    C(cuModuleUnload, (CUmodule))                                                             \
+    C(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+                       unsigned, CUstream, void **, void **))                                 \
+    C(cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **))               \
+    C(cuLaunchCooperativeKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned,         \
+                                  unsigned, unsigned, unsigned, CUstream, void **))           \
+    C(cuLaunchCooperativeKernelMultiDevice, (CUDA_LAUNCH_PARAMS *, unsigned, unsigned))       \
+    C(cuGraphLaunch, (CUgraphExec, CUstream))                                                 \
+    C(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))              \
+    C(cuGraphExecDestroy, (CUgraphExec))                                                      \
+    C(cuLaunch, (CUfunction))                                                                 \
+    C(cuLaunchGrid, (CUfunction, int, int))                                                   \
+    C(cuLaunchGridAsync, (CUfunction, int, int, CUstream))                                    \
+    C(cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                            \
+    C(cuMemcpyHtoDAsync, (CUdeviceptr, const void *, size_t, CUstream))                       \
+    C(cuMemcpyDtoHAsync, (void *, CUdeviceptr, size_t, CUstream))                             \
+    C(cuMemcpyDtoDAsync, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                        \
+    C(cuStreamCreate, (CUstream *, unsigned))                                                 \
+    C(cuStreamDestroy, (CUstream))                                                            \
+    C(cuStreamSynchronize, (CUstream))                                                        \
+    C(cuStreamBeginCapture, (CUstream, int))                                                  \
+    C(cuStreamEndCapture, (CUstream, CUgraph *))                                              \
+    C(cuCtxSynchronize, (void))                                                               \
+    C(cuEventCreate, (CUevent *, unsigned))                                                   \
+    C(cuEventRecord, (CUevent, CUstream))                                                     \
+    C(cuEventQuery, (CUevent))                                                                \
+    C(cuStreamWaitEvent, (CUstream, CUevent, unsigned))
+
+static struct {
+#define C(name, args) CUresult(*name) args;
+    CALLS(C)
+#undef C
+} cu;
+
+#ifdef PLT /* exported names carry their versions */
+CUresult cuInit(unsigned), cuStreamCreate(CUstream *, unsigned);
+#define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
+#define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
+#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
+#define cuStreamDestroy cuStreamDestroy_v2
+#define cuStreamBeginCapture cuStreamBeginCapture_v2
+#define C(name, args) extern CUresult name args;
+CALLS(C)
+#undef C
+#undef cuMemcpyHtoDAsync
+#undef cuMemcpyDtoHAsync
+#undef cuMemcpyDtoDAsync
+#undef cuStreamDestroy
+#undef cuStreamBeginCapture
+#endif
+
+static void (*stats)(char *, size_t);
+static unsigned (*graph_nodes)(CUgraph);
+static CUstream stream;
+static CUfunction functions[4];
+static pthread_mutex_t output = PTHREAD_MUTEX_INITIALIZER;
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#include <stdarg.h>
+static void say(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    pthread_mutex_lock(&output);
+    vprintf(format, args);
+    putchar('\n');
+    fflush(stdout);
+    pthread_mutex_unlock(&output);
+    va_end(args);
+}
+
+static void *versioned(void *library, const char *name)
+{
+    char v2[96];
+    snprintf(v2, sizeof v2, "%s_v2", name);
+    void *p = dlsym(library, v2);
+    return p ? p : dlsym(library, name);
+}
+
+static int get(const char *way)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    stats = (void (*)(char *, size_t))dlsym(library, "standin_stats");
+    graph_nodes = (unsigned (*)(CUgraph))dlsym(library, "standin_graph_nodes");
+    CUresult (*one)(const char *, void **, int, uint64_t) =
+        (CUresult(*)(const char *, void **, int, uint64_t))dlsym(library, "cuGetProcAddress");
+    CUresult (*two)(const char *, void **, int, uint64_t, int *) =
+        (CUresult(*)(const char *, void **, int, uint64_t, int *))dlsym(library,
+                                                                       "cuGetProcAddress_v2");
+    if (!strcmp(way, "proc3")) { /* ask the first ABI for the second */
+        void *p = NULL;
+        one("cuGetProcAddress", &p, 12000, 0);
+        two = (CUresult(*)(const char *, void **, int, uint64_t, int *))p;
+        way = "proc2";
+    }
+    uint64_t flags = !strcmp(way, "own") ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
+#define C(name, args)                                                                      \
+    {                                                                                      \
+        void *p = NULL;                                                                    \
+        if (!strcmp(way, "dlsym"))                                                         \
+            p = versioned(library, #name);                                                 \
+        else if (!strcmp(way, "proc1"))                                                    \
+            one(#name, &p, 11030, flags);                                                  \
+        else                                                                               \
+            two(#name, &p, 13000, flags, NULL);                                            \
+        if (!p)                                                                            \
+            p = versioned(library, #name);                                                 \
+        cu.name = (CUresult(*) args)p;                                                     \
+        if (!p)                                                                            \
+            fprintf(stderr, "no %s\n", #name);                                             \
+    }
+    CALLS(C)
+#undef C
+#ifdef PLT
+#define cuMemcpyHtoDAsync_p cuMemcpyHtoDAsync_v2
+    cu.cuLaunchKernel = cuLaunchKernel;
+    cu.cuLaunchKernelEx = cuLaunchKernelEx;
+    cu.cuLaunchCooperativeKernel = cuLaunchCooperativeKernel;
+    cu.cuLaunchCooperativeKernelMultiDevice = cuLaunchCooperativeKernelMultiDevice;
+    cu.cuGraphLaunch = cuGraphLaunch;
+    cu.cuLaunch = cuLaunch;
+    cu.cuLaunchGrid = cuLaunchGrid;
+    cu.cuLaunchGridAsync = cuLaunchGridAsync;
+    cu.cuMemcpyAsync = cuMemcpyAsync;
+    cu.cuMemcpyHtoDAsync = cuMemcpyHtoDAsync_v2;
+    cu.cuMemcpyDtoHAsync = cuMemcpyDtoHAsync_v2;
+    cu.cuMemcpyDtoDAsync = cuMemcpyDtoDAsync_v2;
+    cu.cuStreamBeginCapture = cuStreamBeginCapture_v2;
+    cu.cuStreamEndCapture = cuStreamEndCapture;
+    cu.cuModuleGetFunction = cuModuleGetFunction;
+#endif
+    return 0;
+}
+
+static int begin(int device)
+{
+    CUcontext context;
+    char name[32];
+    if (cu.cuInit(0) || cu.cuDevicePrimaryCtxRetain(&context, device) ||
+        cu.cuCtxSetCurrent(context) || cu.cuStreamCreate(&stream, 0))
+        return 1;
+    const int lengths[] = {10, 100, 1000, 20};
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, i == 3 ? "ncclDevKernel_%d" : "kernel_%d", lengths[i]);
+        cu.cuModuleGetFunction(&functions[i], NULL, name);
+    }
+    return 0;
+}
+
+/* The function of kernels this long, in microseconds. */
+static CUfunction of_length(int us)
+{
+    static struct { int us; CUfunction f; } known[64];
+    for (int i = 0; i < 64; i++) {
+        if (known[i].us == us)
+            return known[i].f;
+        if (!known[i].us) {
+            char name[32];
+            snprintf(name, sizeof name, "kernel_%d", us);
+            cu.cuModuleGetFunction(&known[i].f, NULL, name);
+            known[i].us = us;
+            return known[i].f;
+        }
+    }
+    return NULL;
+}
+
+static CUresult entry(const char *name, int us)
+{
+    CUfunction f = of_length(us);
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, NULL, 0};
+    CUDA_LAUNCH_PARAMS list = {f, 1, 1, 1, 1, 1, 1, 0, stream, NULL};
+    static char buffer[8];
+    size_t big = 4 << 20;
+    if (!strcmp(name, "cuLaunchKernel"))
+        return cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+    if (!strcmp(name, "cuLaunchKernelEx"))
+        return cu.cuLaunchKernelEx(&config, f, NULL, NULL);
+    if (!strcmp(name, "cuLaunchCooperativeKernel"))
+        return cu.cuLaunchCooperativeKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL);
+    if (!strcmp(name, "cuLaunchCooperativeKernelMultiDevice"))
+        return cu.cuLaunchCooperativeKernelMultiDevice(&list, 1, 0);
+    if (!strcmp(name, "cuLaunch"))
+        return cu.cuLaunch(f);
+    if (!strcmp(name, "cuLaunchGrid"))
+        return cu.cuLaunchGrid(f, 1, 1);
+    if (!strcmp(name, "cuLaunchGridAsync"))
+        return cu.cuLaunchGridAsync(f, 1, 1, stream);
+    if (!strcmp(name, "cuGraphLaunch")) {
+        static CUgraphExec exec;
+        if (!exec) {
+            CUgraph graph;
+            cu.cuStreamBeginCapture(stream, 0);
+            cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+            cu.cuStreamEndCapture(stream, &graph);
+            cu.cuGraphInstantiateWithFlags(&exec, graph, 0);
+        }
+        return cu.cuGraphLaunch(exec, stream);
+    }
+    if (!strcmp(name, "cuMemcpyAsync"))
+        return cu.cuMemcpyAsync(1, 2, big, stream);
+    if (!strcmp(name, "cuMemcpyHtoDAsync"))
+        return cu.cuMemcpyHtoDAsync(1, buffer, big, stream);
+    if (!strcmp(name, "cuMemcpyDtoHAsync"))
+        return cu.cuMemcpyDtoHAsync(buffer, 1, big, stream);
+    if (!strcmp(name, "cuMemcpyDtoDAsync"))
+        return cu.cuMemcpyDtoDAsync(1, 2, big, stream);
+    return -1;
+}
+
+struct job { int count, us; CUresult result; };
+static void *many(void *argument)
+{
+    struct job *job = argument;
+    CUcontext context;
+    cu.cuDevicePrimaryCtxRetain(&context, 0);
+    cu.cuCtxSetCurrent(context);
+    CUfunction f = of_length(job->us);
+    for (int i = 0; i < job->count && !job->result; i++)
+        job->result = cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+    return NULL;
+}
+
+static volatile bool running;
+static pthread_t endless_thread;
+static void *endless(void *argument)
+{
+    struct job job = *(struct job *)argument;
+    job.count = 1;
+    while (running)
+        many(&job);
+    return NULL;
+}
+
+static void capture(void)
+{
+    CUgraph graph = NULL;
+    CUevent event;
+    cu.cuEventCreate(&event, 0);
+    cu.cuStreamBeginCapture(stream, 0);
+    for (int i = 0; i < 2000; i++)
+        cu.cuLaunchKernel(functions[0], 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+    CUresult result = cu.cuStreamEndCapture(stream, &graph);
+    say("capture result=%d nodes=%u", result, graph ? graph_nodes(graph) : 0);
+}
+
+/* Collectives between compute kernels, as a step of data-parallel training has them. */
+static void steps(int count, int us)
+{
+    CUfunction f = of_length(us);
+    for (int i = 0; i < count; i++) {
+        for (int k = 0; k < 3; k++)
+            cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+        cu.cuLaunchKernel(functions[3], 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+    }
+    cu.cuStreamSynchronize(stream);
+    say("steps %d", count);
+}
+
+/* A server: a request is some launches with pauses, then a wait for the end. */
+static void serve(int requests, int launches, int us, int pause_us)
+{
+    CUfunction f = of_length(us);
+    for (int r = 0; r < requests; r++) {
+        for (int i = 0; i < launches; i++) {
+            cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+            cu.cuStreamSynchronize(stream);
+            if (pause_us && i + 1 < launches)
+                usleep((useconds_t)pause_us);
+        }
+    }
+    say("served %d", requests);
+}
+
+static void run_fork(void)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        unsigned long long before = standin_now();
+        CUresult stale = cu.cuLaunchKernel(functions[0], 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+        int failed = begin(0);
+        CUresult fresh = cu.cuLaunchKernel(functions[0], 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+        say("child stale=%d begin=%d fresh=%d pid=%d ns=%llu", stale, failed, fresh, getpid(),
+            standin_now() - before);
+        char line[16];
+        if (!fgets(line, sizeof line, stdin))
+            _exit(1);
+        _exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    say("parent status=%d", status);
+}
+
+unsigned long long standin_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (unsigned long long)t.tv_sec * 1000000000ull + (unsigned long long)t.tv_nsec;
+}
+
+#ifndef MEMORY
+static bool memory_command(char **word, int words)
+{
+    (void)word, (void)words;
+    return false;
+}
+#endif
+
+static void obey(char **word, int words)
+{
+    int a = words > 1 ? atoi(word[1]) : 0, b = words > 2 ? atoi(word[2]) : 0;
+    if (!strcmp(word[0], "launch")) {
+        struct job job = {a, b, 0};
+        many(&job);
+        say("launched %d result=%d", a, job.result);
+    } else if (!strcmp(word[0], "entry")) {
+        CUresult result = entry(word[1], b);
+        char text[256];
+        stats(text, sizeof text);
+        say("entry result=%d %s", result, text);
+    } else if (!strcmp(word[0], "threads")) {
+        struct job jobs[32];
+        pthread_t threads[32];
+        int bad = 0;
+        for (int i = 0; i < a; i++) {
+            jobs[i] = (struct job){b, atoi(word[3]), 0};
+            pthread_create(&threads[i], NULL, many, &jobs[i]);
+        }
+        for (int i = 0; i < a; i++) {
+            pthread_join(threads[i], NULL);
+            bad |= jobs[i].result;
+        }
+        say("threads result=%d", bad);
+    } else if (!strcmp(word[0], "start")) {
+        static struct job job;
+        job = (struct job){1, a, 0};
+        running = true;
+        pthread_create(&endless_thread, NULL, endless, &job);
+        say("started");
+    } else if (!strcmp(word[0], "stop")) {
+        running = false;
+        pthread_join(endless_thread, NULL);
+        say("stopped");
+    } else if (!strcmp(word[0], "sync")) {
+        say("sync result=%d", cu.cuStreamSynchronize(stream));
+    } else if (!strcmp(word[0], "unload")) {
+        say("unload result=%d", cu.cuModuleUnload(NULL));
+    } else if (!strcmp(word[0], "stats")) {
+        char text[256];
+        stats(text, sizeof text);
+        say("%s", text);
+    } else if (!strcmp(word[0], "capture")) {
+        capture();
+    } else if (!strcmp(word[0], "steps")) {
+        steps(a, b);
+    } else if (!strcmp(word[0], "serve")) {
+        serve(a, b, atoi(word[3]), atoi(word[4]));
+    } else if (!strcmp(word[0], "device")) {
+        say("device result=%d", begin(a));
+    } else if (!strcmp(word[0], "fork")) {
+        run_fork();
+    } else if (!strcmp(word[0], "closeall")) {
+        for (int fd = 3; fd < 1024; fd++)
+            close(fd);
+        say("closed");
+    } else if (!strcmp(word[0], "exec")) {
+        say("exec");
+        execvp(word[1], word + 1);
+        say("exec failed %d", errno);
+    } else if (!memory_command(word, words)) {
+        say("unknown %s", word[0]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *way = argc > 1 ? argv[1] : "dlsym";
+    if (get(way) || begin(0))
+        return 1;
+    say("ready %d", getpid());
+    char line[512];
+    while (fgets(line, sizeof line, stdin)) {
+        char *word[16], *rest = line, *item;
+        int words = 0;
+        while (words < 15 && (item = strsep(&rest, " \n")))
+            if (*item)
+                word[words++] = item;
+        word[words] = NULL;
+        if (words)
+            obey(word, words);
+    }
+    return 0;
+}
