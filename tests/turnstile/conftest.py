@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.turnstile.harness import Built, World
+
 from treadle.turnstile import build as gate_build
 
 SOURCES = Path(__file__).parent / "standin"

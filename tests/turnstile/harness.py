@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -54,10 +55,8 @@ class Program:
     def _collect(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None and not stream.closed:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
         if self._process.stderr is not None and not self._process.stderr.closed:
             self.errors += self._process.stderr.read().decode()
             self._process.stderr.close()

@@ -9,8 +9,8 @@ import struct
 from pathlib import Path
 
 import pytest
-
 from tests.turnstile.harness import Built, uuid_of
+
 from treadle.turnstile import KNOBS, GateLibrary, Turnstile, TurnstileError, default_folder
 from treadle.turnstile.page import ABI, PAGE_BYTES, Page, Record
 
@@ -101,7 +101,7 @@ def test_a_bad_page_is_refused_with_a_reason(
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(TurnstileError, match=reason):
         Turnstile.open(tmp_path, uuid_of())
-    with pytest.raises(TurnstileError, match="turnstile|version"):
+    with pytest.raises(TurnstileError, match=r"turnstile|version"):
         GateLibrary(built.library).join(tmp_path, uuid_of(), 0, "x")
 
 

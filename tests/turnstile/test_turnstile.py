@@ -7,6 +7,7 @@ import sys
 import time
 
 from tests.turnstile.harness import Program, World, by_pid, eventually, only_member, uuid_of
+
 from treadle.types import Priority
 
 MARKER = "tests.turnstile.marker"

@@ -119,7 +119,7 @@ def _create(path: Path, uuid: str) -> None:
             about = path.parent.stat()
             if about.st_mode & 0o020:
                 os.chown(file.fileno(), -1, about.st_gid)
-                os.chmod(file.fileno(), 0o660)
+                os.fchmod(file.fileno(), 0o660)
         Path(path).hardlink_to(fresh)
     except FileExistsError:
         pass

@@ -258,15 +258,14 @@ static void *endless(void *argument)
     return NULL;
 }
 
-static void capture(void)
+/* On `at`, with launches of other threads elsewhere. */
+static void capture(CUstream at)
 {
     CUgraph graph = NULL;
-    CUevent event;
-    cu.cuEventCreate(&event, 0);
-    cu.cuStreamBeginCapture(stream, 0);
+    cu.cuStreamBeginCapture(at, 0);
     for (int i = 0; i < 2000; i++)
-        cu.cuLaunchKernel(functions[0], 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
-    CUresult result = cu.cuStreamEndCapture(stream, &graph);
+        cu.cuLaunchKernel(functions[0], 1, 1, 1, 1, 1, 1, 0, at, NULL, NULL);
+    CUresult result = cu.cuStreamEndCapture(at, &graph);
     say("capture result=%d nodes=%u", result, graph ? graph_nodes(graph) : 0);
 }
 
@@ -378,7 +377,12 @@ static void obey(char **word, int words)
         stats(text, sizeof text);
         say("%s", text);
     } else if (!strcmp(word[0], "capture")) {
-        capture();
+        capture(stream);
+    } else if (!strcmp(word[0], "capture2")) {
+        CUstream other;
+        cu.cuStreamCreate(&other, 0);
+        capture(other);
+        cu.cuStreamDestroy(other);
     } else if (!strcmp(word[0], "steps")) {
         steps(a, b);
     } else if (!strcmp(word[0], "serve")) {

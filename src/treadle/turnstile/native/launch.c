@@ -3,7 +3,6 @@
 #include "launch.h"
 
 #define SPIN_TAIL (50 * US)  /* the rest of a wait, too short to sleep through */
-#define NAP_MOST (150 * US)  /* longest sleep between looks at events */
 #define DRAIN_MOST (50 * MS)
 #define CHECK_EVERY 4095u
 
@@ -64,9 +63,10 @@ static void pause_for(struct launch *l, uint64_t wait, uint64_t now)
         track_poll(seat, now, true);
         due = load(&seat->next_poll_ns);
     }
-    if (wait > SPIN_TAIL + 20 * US) {
-        uint64_t nap = wait - SPIN_TAIL;
-        sleep_until(now + (due && nap > NAP_MOST ? NAP_MOST : nap));
+    /* Work may end earlier than predicted: sleep most of the way, then look at its event. */
+    uint64_t nap = due ? wait - wait / 8 : wait;
+    if (nap > SPIN_TAIL + 20 * US) {
+        sleep_until(now + nap - SPIN_TAIL);
         return;
     }
     uint64_t end = now + (wait < 3 * US ? wait : 3 * US);

@@ -92,7 +92,7 @@ void learn_result(struct entry *e, uint64_t key, uint64_t ns, bool at_most)
     }
     if (samples == 0) {
         e->mean = (float)ns;
-        e->deviation = (float)ns / 16;
+        e->deviation = (float)ns / 64 + 500;
         uint64_t usual = load(&default_ns);
         usual = (usual * 7 + 2 * ns) / 8;
         usual = usual < DEFAULT_LEAST ? DEFAULT_LEAST : usual > DEFAULT_MOST ? DEFAULT_MOST : usual;

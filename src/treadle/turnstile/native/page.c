@@ -174,7 +174,19 @@ int page_open(const char *path, const char *uuid, bool may_create, int *out_fd,
         close(fd);
         return error;
     }
-    *out_fd = move_up(fd);
+    /* Locks need a description of their own: a mapping, which a forked child inherits, keeps the
+     * one that it was made through, and its locks, alive. */
+    struct stat again;
+    int own = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    close(fd);
+    if (own < 0 || fstat(own, &again) < 0 || again.st_dev != about.st_dev ||
+        again.st_ino != about.st_ino) {
+        munmap(map, TREADLE_PAGE_BYTES);
+        if (own >= 0)
+            close(own);
+        return -ESTALE; /* replaced in between */
+    }
+    *out_fd = move_up(own);
     *out_page = map;
     return 0;
 }

@@ -66,7 +66,11 @@ static struct seat *look(const char *path, const char *uuid, bool create, int *e
         return NULL;
     }
     struct stat about;
-    *error = page_open(path, uuid, create, &seat->fd, &seat->page);
+    for (int tries = 0; tries < 5; tries++) {
+        *error = page_open(path, uuid, create, &seat->fd, &seat->page);
+        if (*error != -ESTALE && *error != -ENOENT)
+            break;
+    }
     if (*error || fstat(seat->fd, &about) < 0) {
         free(seat);
         return NULL;
