@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from tests.turnstile.harness import World, by_pid, eventually
 from tests.turnstile.test_turnstile import marker
 
