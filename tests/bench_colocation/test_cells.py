@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from treadle.bench.colocation.cells import SETS, choose_cells, known_cells, parse_cell
+from treadle.bench.colocation.gate import Gate
 from treadle.bench.colocation.modes import (
     BACKGROUND,
     CRITICAL,
-    Gate,
     gate_environment,
     microseconds,
     mps_environment,
@@ -19,7 +19,7 @@ from treadle.bench.colocation.modes import (
 )
 from treadle.errors import ConfigError
 
-GATE = Gate(library=Path("/lib/gate.so"), turnstile=Path("/run/turnstile"))
+GATE = Gate(library=Path("/lib/gate.so"), page=Path("/run/turnstile/gpu"))
 
 
 def test_a_cell_is_written_as_it_is_read() -> None:
@@ -94,7 +94,7 @@ def test_the_gate_keeps_what_was_preloaded(monkeypatch: pytest.MonkeyPatch) -> N
     environment = gate_environment(BACKGROUND, name="trainer", gate=GATE)
     assert environment == {
         "LD_PRELOAD": "/lib/gate.so:/lib/other.so",
-        "TREADLE_TURNSTILE": "/run/turnstile",
+        "TREADLE_TURNSTILE": "/run/turnstile/gpu",
         "TREADLE_CLASS": "background",
         "TREADLE_NAME": "trainer",
     }

@@ -40,8 +40,8 @@ def test_programs_say_what_they_lack() -> None:
 
 
 def test_the_table() -> None:
-    verdicts = [Verdict(program="eager", outcome="pass", reason="a|b", seconds=1.5)]
-    assert "| eager | pass | a/b | 1.5 |" in as_markdown(verdicts)
+    verdicts = [Verdict(program="eager", outcome="pass", reason="a|b", seconds=1.5, launches=7)]
+    assert "| eager | pass | a/b | 7 | 1.5 |" in as_markdown(verdicts)
 
 
 def test_unknown_programs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,14 +21,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from treadle.bench.colocation.gate import find_library, join_as_critical
-from treadle.bench.colocation.modes import BACKGROUND, CRITICAL, Gate, gate_environment
+from treadle.bench.colocation.gate import (
+    Counters,
+    Gate,
+    join_as_critical,
+    library_environment,
+    open_gate,
+    shared_folder,
+)
+from treadle.bench.colocation.modes import BACKGROUND, CRITICAL, gate_environment
 from treadle.bench.colocation.pool import role_environment
 from treadle.bench.colocation.programs import ABSENT, PROGRAMS
 from treadle.errors import TreadleError
 
 _BUSY_SECONDS = 0.002
 _IDLE_SECONDS = 0.005
+_LOOK_SECONDS = 0.02
 _OUTCOMES = {0: "pass", ABSENT: "absent"}
 _TAIL_CHARACTERS = 300
 
@@ -39,9 +47,12 @@ class Verdict:
 
     program: str
     outcome: str
-    """``pass``, ``fail`` or ``absent``: a library or GPU that it needs is not here."""
+    """``pass``, ``fail``; ``absent``: a library or GPU that it needs is not here; ``ungated``: it
+    works, but the gate saw none of its launches."""
     reason: str
     seconds: float
+    launches: int = 0
+    """Launches that the gate saw, about: looked up while the program ran."""
 
 
 def check(name: str, gate: Gate, member: str, timeout_seconds: float) -> Verdict:
@@ -58,7 +69,12 @@ def check(name: str, gate: Gate, member: str, timeout_seconds: float) -> Verdict
     if name == "checkpoint":  # its child is what is gated; it cannot lock itself
         environment = {**role_environment(()), "COMPAT_GATE": json.dumps(gated)}
     command = [sys.executable, "-m", "treadle.bench.colocation.programs", name]
-    return run_bounded(name, command, environment, timeout_seconds)
+    with launches_seen(gate.page) as seen:
+        verdict = run_bounded(name, command, environment, timeout_seconds)
+    launches = seen.get(gated["TREADLE_NAME"], 0)
+    ungated = verdict.outcome == "pass" and not launches
+    outcome = "ungated" if ungated else verdict.outcome
+    return dataclasses.replace(verdict, outcome=outcome, launches=launches)
 
 
 def run_bounded(
@@ -95,9 +111,30 @@ def run_bounded(
 
 
 @contextlib.contextmanager
-def pulses(turnstile: Path) -> Iterator[None]:
+def launches_seen(page: Path) -> Iterator[dict[str, int]]:
+    """Look at a page over and over; most launches by member, since a seat goes with its process."""
+    seen: dict[str, int] = {}
+    ended = threading.Event()
+
+    def look() -> None:
+        counters = Counters(page)
+        while not ended.wait(_LOOK_SECONDS):
+            for member in counters.read():
+                seen[member["name"]] = max(seen.get(member["name"], 0), member["launches"])
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def pulses(page: Path) -> Iterator[None]:
     """Have a critical member close the turnstile for 2 of every 7 ms."""
-    marker = join_as_critical(str(turnstile), "pulses")
+    marker = join_as_critical(str(page), "pulses")
     ended = threading.Event()
 
     def beat() -> None:
@@ -117,9 +154,12 @@ def pulses(turnstile: Path) -> Iterator[None]:
 
 def as_markdown(verdicts: Iterable[Verdict]) -> str:
     """A table of what works."""
-    lines = ["| program | under the gate | | seconds |", "| --- | --- | --- | ---: |"]
+    lines = [
+        "| program | under the gate | | launches | seconds |",
+        "| --- | --- | --- | ---: | ---: |",
+    ]
     lines += [
-        f"| {v.program} | {v.outcome} | {v.reason.replace('|', '/')} | {v.seconds} |"
+        f"| {v.program} | {v.outcome} | {v.reason.replace('|', '/')} | {v.launches} | {v.seconds} |"
         for v in verdicts
     ]
     return "\n".join(lines) + "\n"
@@ -140,11 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no program {unknown[0]!r}; there are {', '.join(PROGRAMS)}")
     try:
-        gate_library = find_library(chosen.gate_library)
-        with tempfile.TemporaryDirectory(prefix="treadle-compat-") as home:
-            gate = Gate(library=gate_library, turnstile=Path(home))
+        with tempfile.TemporaryDirectory(prefix="treadle-", dir=shared_folder()) as home:
+            gate = open_gate(chosen.gate_library, Path(home))
+            os.environ.update(library_environment(gate.library))
             quiet = chosen.no_pulses or chosen.member == CRITICAL
-            with contextlib.nullcontext() if quiet else pulses(gate.turnstile):
+            with contextlib.nullcontext() if quiet else pulses(gate.page):
                 verdicts = []
                 for name in names:
                     verdicts.append(check(name, gate, chosen.member, chosen.timeout))
@@ -156,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps([dataclasses.asdict(verdict) for verdict in verdicts], indent=2))
     else:
         print(as_markdown(verdicts))
-    return int(any(verdict.outcome == "fail" for verdict in verdicts))
+    return int(any(verdict.outcome in ("fail", "ungated") for verdict in verdicts))
 
 
 def _read(descriptor: int) -> str:

@@ -1,14 +1,44 @@
-"""The one place that touches the turnstile: finding the gate, and marking oneself busy."""
+"""The one place that touches the turnstile: its page, its knobs, and marks on it."""
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from treadle.errors import TreadleError
+from treadle.turnstile import KNOBS, Member, Seat, Turnstile, gate_library_path, join
+from treadle.types import Priority
+
+LIBRARY_VARIABLE = "TREADLE_GATE_LIBRARY"
+_NANOSECONDS = 1e9
+_MILLIONTHS = 1e6
+_COUNTERS = (
+    "launches",
+    "copies",
+    "predicted_seconds",
+    "measured_seconds",
+    "samples",
+    "marks",
+    "marked_seconds",
+    "waits",
+    "waited_seconds",
+    "budget_waits",
+    "budget_waited_seconds",
+    "turns",
+    "duty_passes",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What the launch gate of one run consists of."""
+
+    library: Path
+    page: Path
+    """The turnstile's page, the same for every member: these measurements use one GPU."""
 
 
 class Marker(Protocol):
@@ -31,71 +61,109 @@ class NoMarker:
     def idle(self) -> None: ...
 
 
+class SeatMarker:
+    """What ``with treadle.critical()`` does, taken apart: one mark spans all that waits."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+
+    def busy(self) -> None:
+        self._seat.mark()
+
+    def idle(self) -> None:
+        self._seat.unmark()
+
+
 def find_library(given: Path | None) -> Path:
-    """The launch gate's shared library: the one given, or the one that treadle built.
+    """The launch gate's library: the one given, or the one that was built with treadle.
 
     Raises:
         TreadleError: If there is none.
     """
-    if given is not None:
-        if not given.is_file():
-            raise TreadleError(f"no launch gate at {given}")
-        return given.resolve()
-    try:
-        library = importlib.import_module("treadle.turnstile.library")
-    except ImportError as error:
-        raise TreadleError(f"no launch gate is built here ({error}); --gate-library") from error
-    return Path(library.find_library())
+    library = gate_library_path() if given is None else given
+    if not library.is_file():
+        raise TreadleError(f"no launch gate at {library}")
+    return library.resolve()
 
 
-def set_knobs(turnstile: Path, knobs: Mapping[str, float]) -> None:
-    """Turn the knobs of every page there; those that are not named go back to their defaults.
+def shared_folder() -> str | None:
+    """Where a page may lie: in memory. On a disk, writing it back would stall who writes it."""
+    memory = Path("/dev/shm")  # noqa: S108  # shared memory is the point
+    return str(memory) if os.access(memory, os.W_OK) else None
 
-    Args:
-        turnstile: The directory of pages.
-        knobs: Seconds by knob, and ``duty`` as a fraction.
+
+def open_gate(given: Path | None, folder: Path) -> Gate:
+    """Find the library and make a page in ``folder``.
 
     Raises:
-        TreadleError: If knobs are named and there is no turnstile to turn them.
+        TreadleError: If there is no library, or the page cannot be made.
     """
-    try:
-        api = importlib.import_module("treadle.turnstile")
-    except ImportError as error:
-        if not knobs:
-            return
-        raise TreadleError(f"no turnstile here: {error}") from error
-    api.set_knobs(turnstile, knobs)
+    gate = Gate(library=find_library(given), page=folder / "gpu")
+    Turnstile.open(folder, gate.page.name).close()
+    return gate
 
 
-def join_as_critical(turnstile: str, name: str) -> Marker:
+def join_as_critical(page: str, name: str) -> Marker:
     """Register this process with a turnstile as critical and cooperative.
 
     Raises:
         TreadleError: If it cannot be joined.
     """
-    os.environ["TREADLE_TURNSTILE"] = turnstile
-    os.environ["TREADLE_NAME"] = name
-    os.environ["TREADLE_CLASS"] = "critical"
-    try:
-        api = importlib.import_module("treadle.turnstile")
-    except ImportError as error:
-        raise TreadleError(f"no turnstile here: {error}") from error
-    return _Marks(api)
+    file = Path(page)
+    return SeatMarker(join(file.parent, file.name, Priority.CRITICAL, name))
 
 
-class _Marks:
-    """``with treadle.critical():`` taken apart, since one mark spans several requests."""
+def set_knobs(page: Path, knobs: Mapping[str, float]) -> None:
+    """Turn the knobs of a page; those that are not named go back to what is usual.
 
-    def __init__(self, api: Any) -> None:
-        self._enter = api.critical
-        self._held: Any = None
+    Args:
+        page: The page's file.
+        knobs: Seconds by name, ``budget`` for ``budget_ns``; and ``duty`` as a fraction.
 
-    def busy(self) -> None:
-        if self._held is None:
-            self._held = self._enter()
-            self._held.__enter__()
+    Raises:
+        TreadleError: If a value is out of range.
+    """
+    wanted = {name: knob.usual for name, knob in KNOBS.items()}
+    for name, value in knobs.items():
+        if name == "duty":
+            wanted["duty_ppm"] = round(value * _MILLIONTHS)
+        else:
+            wanted[f"{name}_ns"] = round(value * _NANOSECONDS)
+    with Turnstile.open(page.parent, page.name) as turnstile:
+        for name, number in wanted.items():
+            turnstile.set_knob(name, number)
 
-    def idle(self) -> None:
-        if self._held is not None:
-            self._held.__exit__(None, None, None)
-            self._held = None
+
+class Counters:
+    """What the members of a page count from now on."""
+
+    def __init__(self, page: Path) -> None:
+        self._page = page
+        self._before = {_seat(member): member for member in self._members()}
+
+    def read(self) -> list[dict[str, Any]]:
+        """The growth of every counter since then, for each member that did anything."""
+        grown = []
+        for member in self._members():
+            before = self._before.get(_seat(member))
+            counts = {
+                name: round(getattr(member, name) - (getattr(before, name) if before else 0), 6)
+                for name in _COUNTERS
+            }
+            if any(counts.values()):
+                grown.append({"name": member.name, **counts})
+        return grown
+
+    def _members(self) -> tuple[Member, ...]:
+        with Turnstile.open(self._page.parent, self._page.name) as turnstile:
+            return turnstile.snapshot().members
+
+
+def library_environment(given: Path | None) -> dict[str, str]:
+    """What makes a process that marks itself load the same library."""
+    found = given or os.environ.get(LIBRARY_VARIABLE)
+    return {LIBRARY_VARIABLE: str(Path(found).resolve())} if found else {}
+
+
+def _seat(member: Member) -> tuple[int, int]:
+    return member.index, member.generation

@@ -15,8 +15,8 @@ from typing import Any, Self
 from treadle.bench.colocation import modes
 from treadle.bench.colocation.arrivals import BLOCK_SECONDS
 from treadle.bench.colocation.cells import Cell
-from treadle.bench.colocation.gate import find_library, set_knobs
-from treadle.bench.colocation.modes import BACKGROUND, CRITICAL, Gate
+from treadle.bench.colocation.gate import Counters, Gate, open_gate, set_knobs, shared_folder
+from treadle.bench.colocation.modes import BACKGROUND, CRITICAL
 from treadle.bench.colocation.mps import MpsDaemon
 from treadle.bench.colocation.pool import Pool, RoleKey
 from treadle.bench.colocation.process import RoleError, RoleProcess
@@ -51,7 +51,7 @@ class Bench:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._home = Path(tempfile.mkdtemp(prefix="treadle-colocation-"))
+        self._home = Path(tempfile.mkdtemp(prefix="treadle-colocation-", dir=shared_folder()))
         self._gate: Gate | None = None
         self._mps: MpsDaemon | None = None
         self.pool = Pool(settings)
@@ -86,10 +86,7 @@ class Bench:
     def gate(self) -> Gate:
         """The launch gate of this run."""
         if self._gate is None:
-            turnstile = self._home / "turnstile"
-            turnstile.mkdir(mode=0o700, exist_ok=True)
-            library = find_library(self._settings.gate_library)
-            self._gate = Gate(library=library, turnstile=turnstile)
+            self._gate = open_gate(self._settings.gate_library, self._home)
         return self._gate
 
     def start_seconds(self, cell: Cell) -> float:
@@ -133,11 +130,14 @@ class Bench:
             processes = dict(
                 zip(roles.needed, self.pool.acquire(roles.needed, self._keys(soon)), strict=True)
             )
+            counters = None
             if cell.mode.traits.gates_background:
-                set_knobs(self.gate().turnstile, modes.turnstile_knobs(cell.mode))
+                set_knobs(self.gate().page, modes.turnstile_knobs(cell.mode))
+                counters = Counters(self.gate().page)
             critical = processes[roles.critical] if roles.critical else None
             background = processes[roles.background] if roles.background else None
             parts = self._run(cell, critical, background, (rate, first, blocks))
+            members = {} if counters is None else {"members": counters.read()}
         except RoleError:
             self.pool.discard(roles.needed)
             raise
@@ -145,6 +145,7 @@ class Bench:
             if self._settings.fresh:
                 self.pool.release(roles.needed)
         facts = {part.name: part.facts for part in (critical, background) if part is not None}
+        facts |= {"gate": members} if members else {}
         return Slice(
             cell=str(cell),
             first=first,
@@ -171,7 +172,7 @@ class Bench:
             background.expect("running", timeouts.steady)
         zero = time.monotonic() + _LEAD_SECONDS
         if critical is not None:
-            marks = str(self.gate().turnstile) if cell.mode.traits.marks else None
+            marks = str(self.gate().page) if cell.mode.traits.marks else None
             critical.tell(
                 "go",
                 rate=rate,
@@ -221,7 +222,7 @@ class Bench:
         return keys
 
     def _silent(self) -> RoleKey:
-        return RoleKey(kind="silent", name=str(self.gate().turnstile))
+        return RoleKey(kind="silent", name=str(self.gate().page))
 
     def _key(self, cell: Cell, member: str, name: str) -> RoleKey:
         traits = cell.mode.traits

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from treadle.bench.colocation.gate import Gate
 from treadle.errors import ConfigError
 
 CRITICAL = "critical"
@@ -29,15 +30,6 @@ _DUTY = "duty"
 """Knob of the turnstile that is a fraction."""
 _THREADS = "threads"
 """Share of the SMs that the background process may use under MPS, in percent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """What the launch gate of one run consists of."""
-
-    library: Path
-    turnstile: Path
-    """The page, or the directory of pages, that every member is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +144,7 @@ def gate_environment(member: str, *, name: str, gate: Gate) -> dict[str, str]:
     preloaded = [str(gate.library), os.environ.get("LD_PRELOAD", "")]
     return {
         "LD_PRELOAD": ":".join(filter(None, preloaded)),
-        "TREADLE_TURNSTILE": str(gate.turnstile),
+        "TREADLE_TURNSTILE": str(gate.page),
         "TREADLE_CLASS": member,
         "TREADLE_NAME": name,
     }

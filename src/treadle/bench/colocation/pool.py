@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import treadle
+from treadle.bench.colocation.gate import library_environment
 from treadle.bench.colocation.process import RoleError, RoleProcess
 from treadle.bench.colocation.settings import Settings
 from treadle.bench.colocation.workloads import BACKGROUNDS, CRITICALS, LOAD_SECONDS
@@ -139,7 +140,7 @@ class Pool:
                 self._settings.device,
                 self._settings.scale.value,
             ]
-            self._loading[key] = RoleProcess(str(key), command, role_environment(key.environment))
+            self._loading[key] = RoleProcess(str(key), command, self._environment(key))
         end = time.monotonic() + self._settings.timeouts.load
         failed: RoleError | None = None
         for key in keys:
@@ -153,13 +154,18 @@ class Pool:
         if failed is not None and keys[0] not in self._loaded:
             raise failed
 
+    def _environment(self, key: RoleKey) -> Mapping[str, str]:
+        more = library_environment(self._settings.gate_library)
+        return role_environment([*more.items(), *key.environment])
+
     def _warm_up(self, key: RoleKey) -> None:
         if key not in self._loaded:
             self._load([key])
         process = self._loaded[key]
         try:
             process.tell("warm")
-            process.facts.update(process.expect("ready", self._settings.timeouts.warm))
+            facts = process.expect("ready", self._settings.timeouts.warm)
+            process.facts = {name: value for name, value in facts.items() if name != "event"}
         except RoleError:
             self.discard([key])
             raise

@@ -37,11 +37,10 @@ def be_silent(turnstile: str, channel: Channel) -> None:
     if channel.hear() is None:
         return
     member = join_as_critical(turnstile, "silent")
-    member.busy()
-    member.idle()
     channel.say("ready")
     while channel.hear() is not None:
         pass
+    del member
 
 
 if __name__ == "__main__":
