@@ -35,7 +35,7 @@ def knobs(page: Path) -> dict[str, int]:
 
 
 def test_knobs_that_are_not_named_go_back_to_what_is_usual(library: Path, tmp_path: Path) -> None:
-    page = open_gate(library, tmp_path).page
+    page = open_gate(library, tmp_path, "gpu").page
     set_knobs(page, {"budget": 50e-6, "duty": 0.02})
     assert (knobs(page)["budget_ns"], knobs(page)["duty_ppm"]) == (50_000, 20_000)
     set_knobs(page, {"linger": 1e-3})

@@ -20,7 +20,7 @@ from treadle.errors import TreadleError
 
 _SOON = 6
 """Cells looked ahead, for what to load together."""
-_OVERHEAD_SECONDS = 1.0
+_OVERHEAD_SECONDS = 2.0
 
 
 def run(settings: Settings) -> int:

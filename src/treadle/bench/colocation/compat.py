@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no program {unknown[0]!r}; there are {', '.join(PROGRAMS)}")
     try:
         with tempfile.TemporaryDirectory(prefix="treadle-", dir=shared_folder()) as home:
-            gate = open_gate(chosen.gate_library, Path(home))
+            gate = open_gate(chosen.gate_library, Path(home), "gpu")
             os.environ.update(library_environment(gate.library))
             quiet = chosen.no_pulses or chosen.member == CRITICAL
             with contextlib.nullcontext() if quiet else pulses(gate.page):

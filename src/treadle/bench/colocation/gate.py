@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from treadle.errors import TreadleError
-from treadle.turnstile import KNOBS, Member, Seat, Turnstile, gate_library_path, join
+from treadle.turnstile import (
+    KNOBS,
+    Member,
+    Seat,
+    Turnstile,
+    gate_library_path,
+    join,
+    load_gate_library,
+)
 from treadle.types import Priority
 
 LIBRARY_VARIABLE = "TREADLE_GATE_LIBRARY"
@@ -92,13 +100,13 @@ def shared_folder() -> str | None:
     return str(memory) if os.access(memory, os.W_OK) else None
 
 
-def open_gate(given: Path | None, folder: Path) -> Gate:
-    """Find the library and make a page in ``folder``.
+def open_gate(given: Path | None, folder: Path, name: str) -> Gate:
+    """Find the library and make a page of that name in ``folder``.
 
     Raises:
         TreadleError: If there is no library, or the page cannot be made.
     """
-    gate = Gate(library=find_library(given), page=folder / "gpu")
+    gate = Gate(library=find_library(given), page=folder / name)
     Turnstile.open(folder, gate.page.name).close()
     return gate
 
@@ -111,6 +119,11 @@ def join_as_critical(page: str, name: str) -> Marker:
     """
     file = Path(page)
     return SeatMarker(join(file.parent, file.name, Priority.CRITICAL, name))
+
+
+def leave() -> None:
+    """Give up every seat of this process."""
+    load_gate_library().leave()
 
 
 def set_knobs(page: Path, knobs: Mapping[str, float]) -> None:

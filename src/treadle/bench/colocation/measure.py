@@ -27,6 +27,8 @@ from treadle.errors import TreadleError
 
 _LEAD_SECONDS = 0.2
 """From the order to the schedule's start, so that the first arrival is not late."""
+_SETTLE_SECONDS = 2.0
+"""The same under the gate: with the critical member there, it first learns how long kernels are."""
 _TAIL_SECONDS = 0.1
 """The trainer goes on for so long after the end, so that its last second is whole."""
 
@@ -52,7 +54,7 @@ class Bench:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._home = Path(tempfile.mkdtemp(prefix="treadle-colocation-", dir=shared_folder()))
-        self._gate: Gate | None = None
+        self._gates: dict[str, Gate] = {}
         self._mps: MpsDaemon | None = None
         self.pool = Pool(settings)
 
@@ -80,14 +82,23 @@ class Bench:
         return Roles(
             critical=None if critical is None else self._key(cell, CRITICAL, critical.model),
             background=None if background is None else self._key(cell, BACKGROUND, cell.background),
-            silent=self._silent() if traits.silent_member else None,
+            silent=self._silent(cell) if traits.silent_member else None,
         )
 
-    def gate(self) -> Gate:
-        """The launch gate of this run."""
-        if self._gate is None:
-            self._gate = open_gate(self._settings.gate_library, self._home)
-        return self._gate
+    def gate(self, cell: Cell) -> Gate:
+        """The launch gate of a cell. Each background workload has a page of its own.
+
+        So one that is kept warm is no member beside the one that is measured: equals take turns
+        and bound each other.
+
+        Raises:
+            TreadleError: If there is no gate here.
+        """
+        gate = self._gates.get(cell.background)
+        if gate is None:
+            gate = open_gate(self._settings.gate_library, self._home, cell.background)
+            self._gates[cell.background] = gate
+        return gate
 
     def start_seconds(self, cell: Cell) -> float:
         """About how long it takes until a cell's processes are ready."""
@@ -132,12 +143,14 @@ class Bench:
             )
             counters = None
             if cell.mode.traits.gates_background:
-                set_knobs(self.gate().page, modes.turnstile_knobs(cell.mode))
-                counters = Counters(self.gate().page)
+                set_knobs(self.gate(cell).page, modes.turnstile_knobs(cell.mode))
+                counters = Counters(self.gate(cell).page)
             critical = processes[roles.critical] if roles.critical else None
             background = processes[roles.background] if roles.background else None
             parts = self._run(cell, critical, background, (rate, first, blocks))
             members = {} if counters is None else {"members": counters.read()}
+            if critical is not None and cell.mode.traits.marks:
+                critical.tell("leave")
         except RoleError:
             self.pool.discard(roles.needed)
             raise
@@ -170,9 +183,10 @@ class Bench:
         if background is not None:
             background.tell("go")
             background.expect("running", timeouts.steady)
-        zero = time.monotonic() + _LEAD_SECONDS
+        lead = _SETTLE_SECONDS if cell.mode.traits.gates_background else _LEAD_SECONDS
+        zero = time.monotonic() + lead
         if critical is not None:
-            marks = str(self.gate().page) if cell.mode.traits.marks else None
+            marks = str(self.gate(cell).page) if cell.mode.traits.marks else None
             critical.tell(
                 "go",
                 rate=rate,
@@ -181,11 +195,11 @@ class Bench:
                 blocks=blocks,
                 zero=zero,
                 end=zero + seconds + timeouts.drain,
-                turnstile=marks,
+                page=marks,
                 name=cell.critical,
             )
             wait = seconds + timeouts.drain + timeouts.answer
-            result = critical.expect("result", _LEAD_SECONDS + wait)
+            result = critical.expect("result", lead + wait)
             parts["arrived"] = result["arrived"]
             parts["latencies"] = result["latencies"]
             parts["waited"] = result["ended"] - zero
@@ -221,14 +235,14 @@ class Bench:
                     keys += self.roles(cell).needed
         return keys
 
-    def _silent(self) -> RoleKey:
-        return RoleKey(kind="silent", name=str(self.gate().page))
+    def _silent(self, cell: Cell) -> RoleKey:
+        return RoleKey(kind="silent", name=str(self.gate(cell).page))
 
     def _key(self, cell: Cell, member: str, name: str) -> RoleKey:
         traits = cell.mode.traits
         environment: dict[str, str] = {}
         if traits.gates_critical if member == CRITICAL else traits.gates_background:
-            environment |= modes.gate_environment(member, name=name, gate=self.gate())
+            environment |= modes.gate_environment(member, name=name, gate=self.gate(cell))
         if traits.mps:
             pipes = self._home if self._mps is None else self._mps.pipe_directory
             environment |= modes.mps_environment(cell.mode, member, pipes)

@@ -2,8 +2,8 @@
 
 Starting PyTorch takes ten seconds, most cells a minute; so a process serves every cell in which
 its environment is the same. One that has nothing to do waits for its next order in a read: it
-holds memory and a context, but no work on the device, and so takes no turn there. (The gate
-counts it as a member that is idle.) ``--fresh`` measures without this.
+holds memory and a context, but no work on the device, and so takes no turn there; on a
+turnstile's page it is no equal of one that is measured. ``--fresh`` measures without this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RoleKey:
     kind: str
     """``critical``, ``background`` or ``silent``."""
     name: str
-    """Model, workload or turnstile."""
+    """Model, workload or page."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables beyond our own, sorted."""
     mps: bool = False

@@ -31,12 +31,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def be_silent(turnstile: str, channel: Channel) -> None:
+def be_silent(page: str, channel: Channel) -> None:
     """Be registered as critical and never ask for anything."""
     channel.say("loaded")
     if channel.hear() is None:
         return
-    member = join_as_critical(turnstile, "silent")
+    member = join_as_critical(page, "silent")
     channel.say("ready")
     while channel.hear() is not None:
         pass

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from treadle.bench.colocation.arrivals import draw_arrivals
 from treadle.bench.colocation.codec import pack
-from treadle.bench.colocation.gate import Marker, NoMarker, join_as_critical
+from treadle.bench.colocation.gate import Marker, NoMarker, join_as_critical, leave
 from treadle.bench.colocation.roles.channel import Channel
 from treadle.bench.colocation.roles.lanes import Lane, open_lane
 from treadle.bench.colocation.workloads import Scale
@@ -105,7 +105,6 @@ def run(model: str, scale: Scale, device: str, channel: Channel) -> None:
 
     torch.manual_seed(0)
     lane = open_lane(device)
-    markers: dict[str, Marker] = {}
     with torch.inference_mode(), lane.use():
         server = Server(lane, build(model, scale, device, lane))
         on_host, on_device = server.measure_service()
@@ -116,15 +115,16 @@ def run(model: str, scale: Scale, device: str, channel: Channel) -> None:
             torch=torch.__version__,
             device=torch.cuda.get_device_name() if device == "cuda" else "cpu",
         )
-        while (order := channel.hear()) is not None and order["op"] == "go":
-            channel.say("result", **_serve(server, order, markers))
+        while (order := channel.hear()) is not None and order["op"] != "end":
+            if order["op"] == "go":
+                channel.say("result", **_serve(server, order))
+            else:
+                leave()
 
 
-def _serve(server: Server, order: Mapping[str, Any], markers: dict[str, Marker]) -> dict[str, Any]:
-    turnstile = order["turnstile"]
-    if turnstile is not None and turnstile not in markers:
-        markers[turnstile] = join_as_critical(turnstile, order["name"])
-    marker = NoMarker() if turnstile is None else markers[turnstile]
+def _serve(server: Server, order: Mapping[str, Any]) -> dict[str, Any]:
+    page = order["page"]
+    marker = NoMarker() if page is None else join_as_critical(page, order["name"])
     arrivals = draw_arrivals(order["rate"], order["seed"], order["first"], order["blocks"])
     with collector_paused():
         latencies = server.serve(arrivals, order["zero"], order["end"], marker)
