@@ -16,7 +16,7 @@ from typing import Self
 
 from treadle.turnstile import Member, Turnstile
 
-HANG_SECONDS = 60.0
+HANG_SECONDS = 20.0
 """No answer in this long is a hang. Nothing here takes more than a few seconds."""
 
 

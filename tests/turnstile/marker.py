@@ -22,6 +22,8 @@ for line in sys.stdin:
             library.unmark()
     elif word == "hold":
         library.hold(place, int(rest[0]), rest[1] == "on")
+    elif word == "clear":
+        library.clear_marks(place, int(rest[0]))
     elif word == "leave":
         library.leave()
     elif word == "reap":

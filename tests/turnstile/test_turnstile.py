@@ -13,7 +13,7 @@ from treadle.types import Priority
 MARKER = "tests.turnstile.marker"
 
 
-def marker(world: World, class_: int = 0, name: str = "marker") -> Program:
+def marker(world: World, class_: int = 0, name: str = "marker", uuid: str = uuid_of()) -> Program:
     """A cooperative program with a seat and no CUDA."""
     environment = world.environment()
     del environment["LD_PRELOAD"], environment["TREADLE_TURNSTILE"]
@@ -21,7 +21,7 @@ def marker(world: World, class_: int = 0, name: str = "marker") -> Program:
     program = Program(
         [
             *(sys.executable, "-m", MARKER, str(world.built.library)),
-            *(str(world.folder), uuid_of(), str(class_), name),
+            *(str(world.folder), uuid, str(class_), name),
         ],
         environment,
     )

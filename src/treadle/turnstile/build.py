@@ -29,7 +29,13 @@ FLAGS = (
     "-Wextra",
     "-Werror",
 )
-LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,now", "-Wl,-z,relro", f"-Wl,-soname,{LIBRARY}")
+LINK = (
+    "-shared",
+    "-Wl,-Bsymbolic-functions",
+    "-Wl,-z,now",
+    "-Wl,-z,relro",
+    f"-Wl,-soname,{LIBRARY}",
+)
 LIBRARIES = ("-ldl", "-lpthread")
 
 

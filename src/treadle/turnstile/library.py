@@ -86,6 +86,10 @@ class GateLibrary:
         if self._library.treadle_hold(place, index, int(on)) < 0:
             raise TurnstileError(f"cannot hold member {index}")
 
+    def clear_marks(self, place: int, index: int) -> None:
+        if self._library.treadle_clear_marks(place, index) < 0:
+            raise TurnstileError(f"cannot clear the marks of member {index}")
+
     def reap(self, place: int) -> bool:
         return bool(self._library.treadle_reap(place) == 1)
 

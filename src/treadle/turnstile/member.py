@@ -46,11 +46,18 @@ class Seat:
         self._library.wait(self._place, int(length_seconds * 1e9))
 
     def hold(self, index: int) -> None:
-        """Keep another member at the gate until ``release``, or until this process ends."""
+        """Keep another member at the gate until ``let_go``, or until this process ends."""
         self._library.hold(self._place, index, True)
 
-    def release(self, index: int) -> None:
+    def let_go(self, index: int) -> None:
         self._library.hold(self._place, index, False)
+
+    def clear_marks(self, index: int) -> None:
+        """Take away a member's marks, as when it was stopped while busy.
+
+        It marks again when it is next busy.
+        """
+        self._library.clear_marks(self._place, index)
 
     def reap(self) -> bool:
         """Take back what dead members have left; True if there was any."""

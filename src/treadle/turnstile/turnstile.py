@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import tempfile
@@ -230,7 +229,7 @@ class Turnstile:
         """
         page_file(self.path.parent, uuid)
         encoded = uuid.encode()
-        if len(encoded) >= ctypes.sizeof(ctypes.c_char * 40):
+        if len(encoded) > Record.moved_to.size:
             raise TurnstileError(f"{uuid!r} is too long for a move")
         self._open_page.record[index].moved_to = encoded
 

@@ -103,6 +103,17 @@ EXPORT int treadle_hold(int place, unsigned index, int on)
     return 0;
 }
 
+EXPORT int treadle_clear_marks(int place, unsigned index)
+{
+    struct seat *seat = seats_number(place);
+    if (!seat || index >= TREADLE_RECORDS)
+        return -EINVAL;
+    for (unsigned c = 0; c < TREADLE_CLASSES; c++)
+        atomic_fetch_and(&seat->page->marks[c], ~(1ull << index));
+    bell_ring(seat->page);
+    return 0;
+}
+
 EXPORT int treadle_reap(int place)
 {
     struct seat *seat = seats_number(place);

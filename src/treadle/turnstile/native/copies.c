@@ -12,7 +12,7 @@ static unsigned size_class(size_t bytes)
     return top << 2 | (unsigned)(bytes >> (top - 2) & 3);
 }
 
-static void copy_before(struct launch *l, size_t bytes, CUstream stream, bool per_thread,
+static void copy_before(struct launch *l, size_t bytes, CUstream stream, bool per_thread, bool done,
                         enum hook_id way)
 {
     *l = (struct launch){0};
@@ -24,6 +24,7 @@ static void copy_before(struct launch *l, size_t bytes, CUstream stream, bool pe
     l->kind = LAUNCH_COPY;
     l->stream = stream;
     l->per_thread = per_thread;
+    l->synchronous = done;
     l->usual_ns = bytes / BYTES_PER_US * US + 10 * US;
     unsigned shape[6] = {way, size_class(bytes)};
     l->key = learn_key(NULL, shape, LAUNCH_COPY);
@@ -38,7 +39,7 @@ static void copy_before(struct launch *l, size_t bytes, CUstream stream, bool pe
         if (unlikely(gate_inside))                                                   \
             return real(__VA_ARGS__);                                                \
         struct launch l;                                                             \
-        copy_before(&l, bytes, stream, per_thread, HOOK_##name);                     \
+        copy_before(&l, bytes, stream, per_thread, done, HOOK_##name);                     \
         uint64_t upto = done ? urgent_sequence() : 0;                                \
         gate_inside = 1;                                                             \
         CUresult result = real(__VA_ARGS__);                                         \

@@ -26,6 +26,7 @@ struct stream {
     uint64_t last; /* sequence number of its last launch; 0: nothing unfinished */
     uint64_t event_last;
     CUevent event;
+    unsigned launching;  /* threads on their way into the driver with a launch */
     bool used, per_thread, lent; /* lent: the helper is in the driver with it */
 };
 
@@ -90,7 +91,7 @@ static struct stream *slot_of(CUstream stream, bool per_thread, bool take)
         struct stream *s = &streams[i];
         if (s->used && s->stream == stream && s->per_thread == own)
             return s;
-        if (!free_ && !s->last && !s->lent)
+        if (!free_ && !s->last && !s->lent && !s->launching)
             free_ = s;
     }
     if (!take || !free_)
@@ -114,26 +115,28 @@ static void mark_seat(struct seat *seat, unsigned class_)
     seat_mark(seat, class_);
 }
 
-void urgent_launch(struct seat *seat, unsigned class_, CUstream stream, bool per_thread)
+/* Before a launch: mark. The launch has no number that others may wait for until it returns. */
+void urgent_launch(struct launch *l)
 {
-    if (load(&by_hand) || load(&stopping))
-        return;
+    struct seat *seat = l->seat;
     const struct driver *d = driver();
-    if (!d)
+    if (load(&by_hand) || load(&stopping) || !d)
         return;
     store(&urgent_active, true);
     uint64_t now = clock_ns();
     spin_take(&lock);
     bool first = marks == 0;
-    mark_seat(seat, class_);
-    struct stream *s = slot_of(stream, per_thread, true);
+    mark_seat(seat, l->class_);
+    struct stream *s = slot_of(l->stream, l->per_thread, true);
     if (!s) /* more streams than slots: behind the default stream is behind most of them */
         s = slot_of(CU_STREAM_LEGACY, false, true);
     if (s) {
         if (!s->last && s->context == NULL)
             d->cuCtxGetCurrent(&s->context);
-        s->last = add(&sequence, 1) + 1;
+        s->launching++;
+        s->last = l->urgent_number = add(&sequence, 1) + 1;
     }
+    l->urgent = s;
     if (idle_since)
         gap_seen(&gaps, now - idle_since, knob(seat->page, TREADLE_KNOB_gap_ns));
     idle_since = 0;
@@ -152,7 +155,7 @@ void urgent_launch(struct seat *seat, unsigned class_, CUstream stream, bool per
 static void maybe_idle(void)
 {
     for (int i = 0; i < STREAMS; i++)
-        if (streams[i].last) {
+        if (streams[i].last || streams[i].launching) {
             spin_give(&lock);
             return;
         }
@@ -178,11 +181,30 @@ static void maybe_idle(void)
         seat_unmark(was[i].seat, was[i].class_);
 }
 
+/* After it: what was asked of the driver before now said nothing about this launch. */
+void urgent_launched(struct launch *l)
+{
+    struct stream *s = l->urgent;
+    if (!s)
+        return;
+    spin_take(&lock);
+    if (s->launching)
+        s->launching--;
+    if (!l->synchronous)
+        s->last = add(&sequence, 1) + 1;
+    else if (s->last == l->urgent_number)
+        s->last = 0;
+    if (l->synchronous)
+        maybe_idle();
+    else
+        spin_give(&lock);
+}
+
 void urgent_done_stream(CUstream stream, bool per_thread, uint64_t upto)
 {
     spin_take(&lock);
     struct stream *s = slot_of(stream, per_thread, false);
-    if (s && s->last && s->last <= upto)
+    if (s && !s->launching && s->last <= upto)
         s->last = 0;
     maybe_idle();
 }
@@ -191,7 +213,7 @@ void urgent_done_all(uint64_t upto)
 {
     spin_take(&lock);
     for (int i = 0; i < STREAMS; i++)
-        if (streams[i].last <= upto)
+        if (!streams[i].launching && streams[i].last <= upto)
             streams[i].last = 0;
     maybe_idle();
 }
@@ -217,7 +239,7 @@ void urgent_event_done(CUevent event)
         return;
     }
     struct stream *s = slot_of(r.stream, r.per_thread, false);
-    if (s && s->last && s->last <= r.upto)
+    if (s && !s->launching && s->last <= r.upto)
         s->last = 0;
     maybe_idle();
 }
@@ -236,7 +258,7 @@ void urgent_forget_stream(CUstream stream)
     for (int i = 0; i < STREAMS; i++) {
         struct stream *s = &streams[i];
         spin_take(&lock);
-        while (s->lent) {
+        while (s->lent) { /* a query or a record, no wait */
             spin_give(&lock);
             sleep_until(clock_ns() + 10 * US);
             spin_take(&lock);
@@ -281,7 +303,7 @@ static void look(const struct driver *d)
         struct stream *s = &streams[i];
         spin_take(&lock);
         uint64_t last = s->last;
-        bool paused = last && clock_ns() - last_launch_ns > PAUSE;
+        bool paused = last && !s->launching && clock_ns() - last_launch_ns > PAUSE;
         if (!paused || load(&captures_active)) {
             spin_give(&lock);
             continue;

@@ -93,9 +93,15 @@ extern _Thread_local int gate_thread_class; /* -1: the process's */
 #define store(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 #define add(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
 
+/* A knob within its range; one that a damaged page holds counts as its usual value. */
+struct knob_range { uint64_t least, most, usual; };
+extern const struct knob_range gate_knobs[TREADLE_KNOB_COUNT];
+
 static inline uint64_t knob(const struct treadle_page *page, enum treadle_knob which)
 {
-    return load(&page->knobs[which]);
+    uint64_t value = load(&page->knobs[which]);
+    const struct knob_range *range = &gate_knobs[which];
+    return likely(value >= range->least && value <= range->most) ? value : range->usual;
 }
 
 static inline unsigned my_class(void)
@@ -119,6 +125,7 @@ void seat_leave(struct seat *seat);
 void seat_forget(struct seat *seat);
 void seat_add_class(struct seat *seat, unsigned class_);
 struct seat *seat_renew(struct seat *seat);
+void seat_clear_stray(struct seat *seat);
 bool seat_reap(struct seat *seat, uint64_t suspects);
 void seat_mark(struct seat *seat, unsigned class_);
 void seat_unmark(struct seat *seat, unsigned class_);

@@ -15,8 +15,7 @@ static inline void prepare(struct launch *l, const void *f, const unsigned shape
     l->function = f;
     l->caller = caller;
     l->usual_ns = 0;
-    l->sample = NULL;
-    l->counted = false;
+    l->synchronous = false;
     l->key = learn_key(f, shape, LAUNCH_KERNEL);
 }
 

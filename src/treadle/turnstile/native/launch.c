@@ -143,18 +143,19 @@ void launch_before(struct launch *l)
     l->class_ = class_;
     l->sample = NULL;
     l->counted = false;
+    l->urgent = NULL;
     uint64_t n = add(l->kind == LAUNCH_COPY ? &record->copies : &record->launches, 1);
     if (unlikely((n & CHECK_EVERY) == 0)) {
         l->seat = seat = seats_check(seat);
         page = seat->page;
         record = seat->record;
     }
-    if (unlikely(l->kind == LAUNCH_COLLECTIVE))
-        return;
     if (class_ == TREADLE_CRITICAL) {
-        urgent_launch(seat, class_, l->stream, l->per_thread);
+        urgent_launch(l);
         return;
     }
+    if (unlikely(l->kind == LAUNCH_COLLECTIVE))
+        return;
     bool due = false;
     if (likely(l->kind <= LAUNCH_COPY)) {
         l->entry = learn_find(l->key);
@@ -185,15 +186,19 @@ void launch_before(struct launch *l)
         pass(l, equals);
     }
     if (unlikely(class_ != TREADLE_BACKGROUND))
-        urgent_launch(seat, class_, l->stream, l->per_thread);
+        urgent_launch(l);
     if (unlikely(due) && may_sample(l))
         track_begin(l);
 }
 
 void launch_after(struct launch *l, CUresult result)
 {
+    if (!l->seat)
+        return;
     if (l->sample)
         track_end(l);
+    if (unlikely(l->urgent != NULL))
+        urgent_launched(l);
     if (!l->counted || l->kind == LAUNCH_COPY)
         return;
     if (unlikely(result != CUDA_SUCCESS)) {

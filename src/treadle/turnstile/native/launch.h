@@ -27,6 +27,9 @@ struct launch {
     unsigned class_;
     void *sample;
     bool counted; /* added to the work in flight */
+    bool synchronous; /* done when the call returns */
+    void *urgent;     /* its stream, where the gate marks for the program */
+    uint64_t urgent_number;
 };
 
 void launch_before(struct launch *launch);
@@ -41,7 +44,8 @@ static inline bool capturing(CUstream stream, bool per_thread)
 }
 
 /* critical.c: marks set by the gate itself, for programs that do not */
-void urgent_launch(struct seat *seat, unsigned class_, CUstream stream, bool per_thread);
+void urgent_launch(struct launch *launch);
+void urgent_launched(struct launch *launch);
 void urgent_done_stream(CUstream stream, bool per_thread, uint64_t upto);
 void urgent_done_all(uint64_t upto);
 uint64_t urgent_sequence(void);

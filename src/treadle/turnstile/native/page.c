@@ -12,8 +12,8 @@
 
 #include "gate.h"
 
-static const uint64_t usual[] = {
-#define K(name, least, most, usual) usual,
+const struct knob_range gate_knobs[TREADLE_KNOB_COUNT] = {
+#define K(name, least, most, usual) {least, most, usual},
     TREADLE_KNOBS(K)
 #undef K
 };
@@ -101,7 +101,7 @@ static int create(const char *path, const char *uuid)
         page->record_bytes = sizeof(struct treadle_record);
         snprintf(page->uuid, sizeof page->uuid, "%s", uuid);
         for (unsigned i = 0; i < TREADLE_KNOB_COUNT; i++)
-            page->knobs[i] = usual[i];
+            page->knobs[i] = gate_knobs[i].usual;
         if (write(fd, page, sizeof *page) != (ssize_t)sizeof *page)
             error = -ENOSPC;
         free(page);

@@ -285,10 +285,14 @@ bool seats_configured(void)
     return setting[0] != 0;
 }
 
-/* A mark before the first launch: where one page is all there can be, sit down at it. */
+/* A mark before the first launch: sit down where it is clear where. */
 void seats_join_early(void)
 {
-    if (load(&configured) && !strchr(setting, '=') && !is_folder(setting) && strlen(setting) < 512) {
+    if (!load(&configured))
+        return;
+    if (strchr(setting, '=') || is_folder(setting)) {
+        seats_find(); /* by the GPU of the current context, if there is one */
+    } else if (strlen(setting) < 512) {
         const char *slash = strrchr(setting, '/');
         seats_join(setting, slash ? slash + 1 : setting, load(&gate_me.class_), gate_me.name);
     }

@@ -20,7 +20,7 @@ struct slot {
     struct entry *entry;
     uint64_t key;
     CUevent begin, end;
-    uint64_t recorded_ns, predicted_ns, late_ns, marks, turn;
+    uint64_t recorded_ns, predicted_ns, span_ns, late_ns, marks, turn;
     bool idle_before, tainted;
 };
 
@@ -148,6 +148,7 @@ void track_anchor(struct launch *l, uint64_t now)
             slot->recorded_ns = now;
             slot->late_ns = 0;
             slot->predicted_ns = load(&seat->busy_until_ns);
+            slot->span_ns = slot->predicted_ns > now ? slot->predicted_ns - now : 0;
             slot->tainted = atomic_exchange(&taint, 0) || pool->mixed;
             slot->pending = true;
             pool->mixed = false;
@@ -198,10 +199,9 @@ static void poll_anchors(const struct driver *d, struct pool *pool, uint64_t now
             drop_first(pool);
             continue;
         }
-        uint64_t span = predicted > slot->recorded_ns ? predicted - slot->recorded_ns : 0;
         if (now > predicted) {
             /* Twice the first prediction, then no more: it may wait for something else. */
-            if (slot->tainted || slot->late_ns > span + ANCHOR_SPAN) {
+            if (slot->tainted || slot->late_ns > slot->span_ns + ANCHOR_SPAN) {
                 drop_first(pool);
                 continue;
             }

@@ -25,6 +25,10 @@ int treadle_wait(int place, unsigned long long length_ns);
 /* Hold a member at the gate, for as long as the caller lives. */
 int treadle_hold(int place, unsigned index, int on);
 
+/* Take away a member's marks, as when it was stopped or locked while busy. It marks again when
+ * it is next busy. */
+int treadle_clear_marks(int place, unsigned index);
+
 /* Take back what dead members have left; 1 if there was any. */
 int treadle_reap(int place);
 

@@ -181,6 +181,21 @@ bool seat_reap(struct seat *seat, uint64_t suspects)
     return any;
 }
 
+/* Clear marks of this process's own that it never set: the page was damaged. */
+void seat_clear_stray(struct seat *seat)
+{
+    if (!seat->record)
+        return;
+    spin_take(&seat->mark_lock);
+    for (unsigned c = 0; c < TREADLE_CLASSES; c++)
+        if (!seat->mark_count[c] && load(&seat->page->marks[c]) & seat->bit)
+            atomic_fetch_and(&seat->page->marks[c], ~seat->bit);
+    spin_give(&seat->mark_lock);
+    uint32_t hold = load(&seat->record->hold);
+    if (hold == seat->index + 1)
+        store(&seat->record->hold, 0);
+}
+
 /* Now and then: is this the page that others use, and is the seat still ours? Returns the seat
  * to use from now on, which is a new one where the page was removed or replaced, where this
  * process was told to move, or where its lock was lost. */
@@ -191,6 +206,7 @@ struct seat *seat_renew(struct seat *seat)
         !atomic_compare_exchange_strong(&seat->next_check_ns, &due, now + 1000 * MS))
         return seat;
     int bad = page_check(seat->page);
+    seat_clear_stray(seat);
     char path[512];
     snprintf(path, sizeof path, "%s", seat->path);
     bool move = false;

@@ -180,6 +180,7 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
                 gate_say_once(2, "the turnstile %s is damaged: the gate stays open", at->path);
                 continue;
             }
+            seat_clear_stray(at);
             seat_reap(at, holders(at->page, class_));
             check_hold(at);
         }
