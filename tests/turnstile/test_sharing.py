@@ -67,10 +67,12 @@ def test_turns_share_one_budget(world: World) -> None:
         page.set_knob("quantum_ns", 1_000_000)
         for program in programs:
             program.ask("launch 20 200")
-            program.ask("sync")
-            program.ask("stats")
+        for program in programs:
             program.ask("start 200")
         eventually(lambda: all(by_pid(page, p).turns > 5 for p in programs), "turns")
+        for program in programs:
+            program.ask("stats")
+        eventually(lambda: all(by_pid(page, p).turns > 50 for p in programs), "more turns")
         for program in programs:
             program.ask("stop")
             assert int(program.ask_fields("stats")["most_backlog_ns"]) < 2_000_000

@@ -5,15 +5,11 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <sys/wait.h>
 
+#include "program.h"
 #include "standin.h"
-
-#ifdef PLT
-#define WAY_PLT 1
-#else
-#define WAY_PLT 0
-#endif
 
 #define CALLS(C)                                                                              \
     C(cuInit, (unsigned))                                                                     \
@@ -56,7 +52,6 @@ static struct {
 } cu;
 
 #ifdef PLT /* exported names carry their versions */
-CUresult cuInit(unsigned), cuStreamCreate(CUstream *, unsigned);
 #define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
 #define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
 #define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
@@ -79,9 +74,7 @@ static int device;
 static CUfunction functions[4];
 static pthread_mutex_t output = PTHREAD_MUTEX_INITIALIZER;
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-#include <stdarg.h>
-static void say(const char *format, ...)
+void say(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -140,7 +133,6 @@ static int get(const char *way)
     CALLS(C)
 #undef C
 #ifdef PLT
-#define cuMemcpyHtoDAsync_p cuMemcpyHtoDAsync_v2
     cu.cuLaunchKernel = cuLaunchKernel;
     cu.cuLaunchKernelEx = cuLaunchKernelEx;
     cu.cuLaunchCooperativeKernel = cuLaunchCooperativeKernel;
@@ -343,14 +335,6 @@ static void *background(void *argument)
     say("background result=%d", job->result);
     return NULL;
 }
-
-#ifndef MEMORY
-static bool memory_command(char **word, int words)
-{
-    (void)word, (void)words;
-    return false;
-}
-#endif
 
 static void obey(char **word, int words)
 {

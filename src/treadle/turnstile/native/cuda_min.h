@@ -70,4 +70,18 @@ typedef struct {
     void **kernelParams;
 } CUDA_LAUNCH_PARAMS;
 
+/* Where memory is made; what follows is not read. */
+typedef struct {
+    int type, handle_types;
+    struct { int type, id; } location;
+} CUmemAllocationProp;
+enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+
+typedef struct { size_t Width, Height; int Format; unsigned NumChannels; } CUDA_ARRAY_DESCRIPTOR;
+typedef struct {
+    size_t Width, Height, Depth;
+    int Format;
+    unsigned NumChannels, Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
 #endif

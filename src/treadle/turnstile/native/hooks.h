@@ -54,6 +54,23 @@
     H(cuModuleUnload, cuModuleUnload, 0, 2000)                        \
     H(cuLibraryUnload, cuLibraryUnload, 0, 12000)                     \
     H(cuGraphExecDestroy, cuGraphExecDestroy, 0, 10000)               \
+    H(cuMemAlloc_v2, cuMemAlloc, 0, 3020)                             \
+    H(cuMemAllocPitch_v2, cuMemAllocPitch, 0, 3020)                   \
+    H(cuMemAllocManaged, cuMemAllocManaged, 0, 6000)                  \
+    BOTH(H, cuMemAllocAsync, 11020)                                   \
+    BOTH(H, cuMemAllocFromPoolAsync, 11020)                           \
+    H(cuMemFree_v2, cuMemFree, 0, 3020)                               \
+    BOTH(H, cuMemFreeAsync, 11020)                                    \
+    H(cuMemCreate, cuMemCreate, 0, 10020)                             \
+    H(cuMemRelease, cuMemRelease, 0, 10020)                           \
+    H(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 0, 11000) \
+    H(cuMemMap, cuMemMap, 0, 10020)                                   \
+    H(cuMemUnmap, cuMemUnmap, 0, 10020)                               \
+    H(cuArrayCreate_v2, cuArrayCreate, 0, 3020)                       \
+    H(cuArray3DCreate_v2, cuArray3DCreate, 0, 3020)                   \
+    H(cuArrayDestroy, cuArrayDestroy, 0, 2000)                        \
+    H(cuMemGetInfo_v2, cuMemGetInfo, 0, 3020)                         \
+    H(cuDeviceTotalMem_v2, cuDeviceTotalMem, 0, 3020)                 \
     H(cuGetProcAddress, cuGetProcAddress, 0, 11030)                   \
     H(cuGetProcAddress_v2, cuGetProcAddress, 0, 12000)
 

@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "hooks.h"
+#include "memory.h"
 
 _Thread_local int gate_inside;
 
@@ -83,8 +83,6 @@ void *hook_resolve(enum hook_id id)
         remember(h, p);
     return p;
 }
-
-void *nvml_hook(const char *name, void *real);
 
 /* What a call of dlsym should return, or NULL with `*onward` set to the function to jump to. */
 __attribute__((used, visibility("hidden"))) void *dlsym_answer(void *handle, const char *name,

@@ -97,6 +97,14 @@ static void check_hold(struct seat *seat)
         store(&seat->record->hold, 0);
 }
 
+/* After a while of waiting: whoever is waited for must be alive, and mean it. */
+static void look_after(struct seat *seat, uint64_t suspects)
+{
+    seat_clear_stray(seat);
+    seat_reap(seat, suspects);
+    check_hold(seat);
+}
+
 static bool duty_passes(const struct seat *seat, uint64_t waited, uint64_t length)
 {
     uint64_t duty = knob(seat->page, TREADLE_KNOB_duty_ppm);
@@ -180,9 +188,7 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
                 gate_say_once(2, "the turnstile %s is damaged: the gate stays open", at->path);
                 continue;
             }
-            seat_clear_stray(at);
-            seat_reap(at, holders(at->page, class_));
-            check_hold(at);
+            look_after(at, holders(at->page, class_));
         }
         waiting_ends(seat);
     }
@@ -306,10 +312,11 @@ void turn_wait(struct seat *seat, unsigned class_)
             gate_say_once(2, "the turnstile %s is damaged: the gate stays open", seat->path);
             break;
         }
-        uint64_t turn = atomic_load(&page->turn[class_]);
+        uint64_t turn = atomic_load(&page->turn[class_]), suspects = holders(page, class_);
         unsigned index = (unsigned)(turn & 0xff) - 1;
         if (turn && index < TREADLE_RECORDS)
-            seat_reap(seat, 1ull << index);
+            suspects |= 1ull << index;
+        look_after(seat, suspects);
     }
     atomic_fetch_and(&page->want[class_], ~seat->bit);
     waiting_ends(seat);
