@@ -31,7 +31,6 @@ FLAGS = (
 )
 LINK = (
     "-shared",
-    "-Wl,-Bsymbolic-functions",
     "-Wl,-z,now",
     "-Wl,-z,relro",
     f"-Wl,-soname,{LIBRARY}",

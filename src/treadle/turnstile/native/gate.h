@@ -9,7 +9,8 @@
 
 #include "page.h"
 
-#define EXPORT __attribute__((visibility("default")))
+/* Seen by others, and what this library itself means by the name, whoever else exports it. */
+#define EXPORT __attribute__((visibility("protected")))
 #define MAX_GPUS 16
 #define US 1000ull
 #define MS 1000000ull

@@ -112,14 +112,14 @@ __attribute__((used, visibility("hidden"))) void *dlsym_answer(void *handle, con
 
 /* dlsym itself. A jump, not a call, where the answer depends on the caller's address. */
 #if defined(__x86_64__)
-__asm__(".text\n.globl dlsym\n.type dlsym,@function\ndlsym:\n"
+__asm__(".text\n.globl dlsym\n.protected dlsym\n.type dlsym,@function\ndlsym:\n"
         "  push %rdi\n  push %rsi\n  sub $8, %rsp\n  mov %rsp, %rdx\n"
         "  call dlsym_answer\n"
         "  mov (%rsp), %r11\n  add $8, %rsp\n  pop %rsi\n  pop %rdi\n"
         "  test %rax, %rax\n  jne 1f\n  test %r11, %r11\n  je 1f\n  jmp *%r11\n1: ret\n"
         ".size dlsym, .-dlsym\n");
 #elif defined(__aarch64__)
-__asm__(".text\n.globl dlsym\n.type dlsym,%function\ndlsym:\n"
+__asm__(".text\n.globl dlsym\n.protected dlsym\n.type dlsym,%function\ndlsym:\n"
         "  stp x29, x30, [sp, #-48]!\n  mov x29, sp\n  stp x0, x1, [sp, #16]\n"
         "  add x2, sp, #32\n  bl dlsym_answer\n"
         "  mov x9, x0\n  ldr x10, [sp, #32]\n  ldp x0, x1, [sp, #16]\n"
