@@ -66,7 +66,7 @@ def test_a_slot_larger_than_the_gpu_shows_the_gpu(world: World) -> None:
 
 @pytest.mark.parametrize("failing", ["0", "7"])
 def test_the_account_is_exact_under_eight_threads(world: World, failing: str) -> None:
-    limit = 100 * MIB
+    limit = 20 * MIB
     program = world.start(**limited(limit, STANDIN_FAIL_ALLOC=failing))
     program.ask("launch 1 1")
     answer = program.ask_fields("churn 8 4000")

@@ -72,6 +72,9 @@ struct seat {
     _Atomic uint64_t unanchored_ns; /* predicted since the last event */
     _Atomic uint64_t next_poll_ns;  /* when to look at events again */
     _Atomic uint64_t marked_since_ns;
+    struct spin duty_lock;
+    int64_t duty_ns;      /* under duty_lock: what the class is owed; below 0: it had more */
+    uint64_t duty_at_ns;
     struct spin mark_lock;
     uint32_t mark_count[TREADLE_CLASSES]; /* under mark_lock */
     struct seat *gang[MAX_GPUS];

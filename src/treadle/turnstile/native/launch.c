@@ -31,7 +31,7 @@ static uint64_t too_early(struct launch *l, uint64_t budget, uint64_t now)
     if (!budget || until <= now)
         return 0;
     uint64_t slack = knob(seat->page, TREADLE_KNOB_slack_ns);
-    uint64_t may = budget > l->length_ns + slack ? budget - l->length_ns : slack;
+    uint64_t may = budget > l->high_ns + slack ? budget - l->high_ns : slack;
     uint64_t rest = until - now;
     return rest > may ? rest - may : 0;
 }
@@ -89,7 +89,8 @@ static void pass(struct launch *l, uint64_t equals)
         uint64_t due = load(&seat->next_poll_ns);
         if (unlikely(due && now >= due))
             track_poll(seat, now, false);
-        uint64_t wait = counts ? too_early(l, budget_now(page, now), now) : 0;
+        l->budget_ns = budget_now(page, now);
+        uint64_t wait = counts ? too_early(l, l->budget_ns, now) : 0;
         if (wait) {
             if (!waited_from)
                 waited_from = now;
@@ -103,7 +104,7 @@ static void pass(struct launch *l, uint64_t equals)
             continue;
         }
         if (unlikely(!gate_open_for(seat, l->class_, now))) {
-            gate_wait(seat, l->class_, l->length_ns);
+            gate_wait(seat, l->class_, l->high_ns);
             now = clock_ns();
             if (!gate_open_for(seat, l->class_, now) && (!counts || enter(l, now)))
                 break; /* minimum duty, or closed again: this one goes */
@@ -112,6 +113,7 @@ static void pass(struct launch *l, uint64_t equals)
         if (!counts || enter(l, now))
             break;
     }
+    l->now = now;
     store(&seat->record->last_launch_ns, now);
     if (waited_from) {
         add(&seat->record->budget_waits, 1);
@@ -160,15 +162,16 @@ void launch_before(struct launch *l)
     if (likely(l->kind <= LAUNCH_COPY)) {
         l->entry = learn_find(l->key);
         l->length_ns = learn_length(l->entry);
+        l->high_ns = learn_high(l->entry);
         if (unlikely(l->usual_ns && !load(&l->entry->length_ns)))
-            l->length_ns = l->usual_ns;
+            l->length_ns = l->high_ns = l->usual_ns;
         if (unlikely(!load(&l->entry->count)) && l->caller && name_caller(l->function, l->caller)) {
             l->kind = LAUNCH_COLLECTIVE;
             return;
         }
         due = learn_due(l->entry);
     } else {
-        l->length_ns = 20 * US;
+        l->length_ns = l->high_ns = 20 * US;
     }
     uint64_t urgent = load(&page->members[TREADLE_CRITICAL]);
     if (class_ == TREADLE_BACKGROUND)
@@ -205,5 +208,5 @@ void launch_after(struct launch *l, CUresult result)
         add(&l->seat->busy_until_ns, -l->length_ns);
         return;
     }
-    track_anchor(l, clock_ns());
+    track_anchor(l, l->now);
 }

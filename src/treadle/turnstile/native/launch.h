@@ -23,7 +23,8 @@ struct launch {
     /* filled in by launch_before */
     struct seat *seat; /* NULL: leave alone */
     struct entry *entry;
-    uint64_t length_ns;
+    uint64_t length_ns, high_ns;
+    uint64_t now, budget_ns; /* at the decision */
     unsigned class_;
     void *sample;
     bool counted; /* added to the work in flight */

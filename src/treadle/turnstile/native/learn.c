@@ -1,8 +1,8 @@
 /* The length of each kind of launch: a table that many threads read and add to without a lock.
  *
  * Kind of launch: function, grid and block, or a graph as a whole, or a copy of about one size.
- * Its length is the mean of what was measured plus twice the mean deviation, so a kernel of one
- * length counts as that, and one grid with many lengths counts as one of its long ones. */
+ * The clock of work in flight runs on means. Whether a launch fits the budget is decided by the
+ * mean plus twice the mean deviation: one grid with many lengths counts as one of its long ones. */
 #include <string.h>
 
 #include "learn.h"
@@ -49,8 +49,8 @@ struct entry *learn_find(uint64_t key)
     /* Full hereabouts, mostly of what was forgotten: make room for the next time. */
     struct entry *e = &table[key & (ENTRIES - 1)];
     store(&e->length_ns, 0);
+    store(&e->high_ns, 0);
     store(&e->samples, 0);
-    store(&e->tries, 0);
     store(&e->count, 0);
     store(&e->key, key);
     return e;
@@ -62,37 +62,34 @@ uint64_t learn_length(struct entry *entry)
     return likely(known) ? known : load(&default_ns);
 }
 
-/* Count a launch; true if this one should be measured. */
+uint64_t learn_high(struct entry *entry)
+{
+    uint64_t known = load(&entry->high_ns);
+    return likely(known) ? known : load(&default_ns);
+}
+
+/* Count a launch; true if this one should be measured: early ones often, later one in 256. */
 bool learn_due(struct entry *entry)
 {
     uint32_t n = add(&entry->count, 1);
-    if (likely(n & 15))
+    if (likely(n & 7))
         return n < 3;
-    if (n == 0 || !(n & 255))
-        return true;
-    return load(&entry->samples) == 0 && load(&entry->tries) < 16;
+    return !(n & 255) || (n < 256 && !(n & (n - 1)));
 }
 
-/* One measurement. `at_most`: the GPU was idle before, so the launch itself was measured too. */
-void learn_result(struct entry *e, uint64_t key, uint64_t ns, bool at_most)
+void learn_result(struct entry *e, uint64_t key, uint64_t ns)
 {
     if (load(&e->key) != key)
         return;
     if (ns > 4000 * MS)
         ns = 4000 * MS;
-    uint32_t before = load(&e->length_ns), samples = load(&e->samples);
-    add(&e->tries, 1);
-    if (at_most) {
-        if (!before || (ns < before && samples == 0)) {
-            e->mean = (float)ns;
-            e->deviation = 0;
-            store(&e->length_ns, (uint32_t)ns + 1);
-        }
-        return;
-    }
-    if (samples == 0) {
+    if (ns < 500)
+        ns = 500;
+    uint32_t samples = load(&e->samples);
+    /* The first is often a cold one: it counts until there is a second. */
+    if (samples == 0 || (samples == 1 && (float)ns < e->mean)) {
         e->mean = (float)ns;
-        e->deviation = (float)ns / 64 + 500;
+        e->deviation = (float)ns / 32;
         uint64_t usual = load(&default_ns);
         usual = (usual * 7 + 2 * ns) / 8;
         usual = usual < DEFAULT_LEAST ? DEFAULT_LEAST : usual > DEFAULT_MOST ? DEFAULT_MOST : usual;
@@ -103,8 +100,8 @@ void learn_result(struct entry *e, uint64_t key, uint64_t ns, bool at_most)
         e->deviation += (size - e->deviation) / 4;
     }
     store(&e->samples, samples + 1);
-    float length = e->mean + 2 * e->deviation;
-    store(&e->length_ns, length < 1 ? 1u : (uint32_t)length);
+    store(&e->high_ns, (uint32_t)(e->mean + 2 * e->deviation));
+    store(&e->length_ns, (uint32_t)e->mean);
 }
 
 void learn_forget_all(void)
@@ -116,7 +113,7 @@ void learn_forget(uint64_t key)
 {
     struct entry *e = learn_find(key);
     store(&e->samples, 0);
-    store(&e->tries, 0);
     store(&e->count, 0);
     store(&e->length_ns, 0);
+    store(&e->high_ns, 0);
 }

@@ -21,6 +21,7 @@ struct slot {
     uint64_t key;
     CUevent begin, end;
     uint64_t recorded_ns, predicted_ns, span_ns, late_ns, marks, turn;
+    uint64_t host_ns;  /* when the first event was on its way; then: how long the launch took */
     bool idle_before, tainted;
 };
 
@@ -98,6 +99,7 @@ void track_begin(struct launch *l)
             slot->key = l->key;
             slot->marks = load(&l->seat->page->marks_set);
             slot->turn = turn_of(l);
+            slot->host_ns = clock_ns();
             l->sample = slot;
             add(&pending, 1);
         }
@@ -110,6 +112,7 @@ void track_end(struct launch *l)
 {
     const struct driver *d = driver();
     struct slot *slot = l->sample;
+    slot->host_ns = clock_ns() - slot->host_ns;
     int mode = quiet_begin(d);
     slot->idle_before = d->cuEventQuery(slot->begin) == CUDA_SUCCESS;
     CUresult failed = record(d, l, slot->end);
@@ -134,7 +137,12 @@ void track_end(struct launch *l)
 void track_anchor(struct launch *l, uint64_t now)
 {
     struct seat *seat = l->seat;
-    if (likely(load(&seat->unanchored_ns) < ANCHOR_SPAN))
+    uint64_t gathered = load(&seat->unanchored_ns);
+    if (likely(gathered < ANCHOR_SPAN))
+        return;
+    /* Far from the budget a prediction decides nothing: look more rarely whether it holds. */
+    uint64_t until = load(&seat->busy_until_ns);
+    if (until < now + l->budget_ns / 4 && gathered < 8 * ANCHOR_SPAN)
         return;
     const struct driver *d = driver();
     if (!d || !spin_try(&tracking))
@@ -230,7 +238,10 @@ static void poll_samples(const struct driver *d, struct pool *pool, uint64_t now
             (load(&page->turn[class_]) & 0xff) == slot->turn &&
             !d->cuEventElapsedTime(&ms, slot->begin, slot->end) && ms >= 0) {
             uint64_t ns = (uint64_t)(ms * 1e6f);
-            learn_result(slot->entry, slot->key, ns, slot->idle_before);
+            /* An idle GPU waited for the launch after the first event: that is not the kernel. */
+            if (slot->idle_before)
+                ns = ns > slot->host_ns ? ns - slot->host_ns : 0;
+            learn_result(slot->entry, slot->key, ns);
             add(&slot->seat->record->measured_ns, ns);
             add(&slot->seat->record->samples, 1);
         }

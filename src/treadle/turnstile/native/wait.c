@@ -12,6 +12,7 @@
 #define LOOK_AGAIN (2 * MS)   /* longest sleep between looks at who is alive */
 #define SPIN (20 * US)
 #define LINGER_MOST (1000 * MS)
+#define DUTY_WINDOW (1000 * MS)
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
 {
@@ -105,14 +106,40 @@ static void look_after(struct seat *seat, uint64_t suspects)
     check_hold(seat);
 }
 
-static bool duty_passes(const struct seat *seat, uint64_t waited, uint64_t length)
+/* Minimum duty over a window: a class is owed its share of all time, and paid by the time that
+ * the gate stands open and by what is let through. What it had in excess counts for a window. */
+static void duty_pay(struct seat *seat, uint64_t now, bool open)
 {
-    uint64_t duty = knob(seat->page, TREADLE_KNOB_duty_ppm);
-    if (!duty || held(seat))
+    int64_t duty = (int64_t)knob(seat->page, TREADLE_KNOB_duty_ppm);
+    spin_take(&seat->duty_lock);
+    uint64_t elapsed = now > seat->duty_at_ns ? now - seat->duty_at_ns : 0;
+    if (elapsed > DUTY_WINDOW)
+        elapsed = DUTY_WINDOW;
+    seat->duty_at_ns = now;
+    int64_t owed = (int64_t)elapsed / 1000 * duty / 1000, most = (int64_t)DUTY_WINDOW / 1000 * duty / 1000;
+    seat->duty_ns += owed - (open ? (int64_t)elapsed : 0);
+    if (seat->duty_ns < -most)
+        seat->duty_ns = -most;
+    if (seat->duty_ns > most)
+        seat->duty_ns = most;
+    spin_give(&seat->duty_lock);
+}
+
+/* May a launch of this length pass a closed gate? If so it is paid for. */
+static bool duty_passes(struct seat *seat, uint64_t now, uint64_t length)
+{
+    if (!knob(seat->page, TREADLE_KNOB_duty_ppm) || held(seat))
         return false;
-    if (duty >= 1000000)
-        return true;
-    return waited / 1000 * duty >= (length / 1000 + 1) * (1000000 - duty);
+    duty_pay(seat, now, false);
+    spin_take(&seat->duty_lock);
+    bool passes = seat->duty_ns > 0 && seat->duty_ns >= (int64_t)length;
+    /* Longer than all that a window can owe: then as soon as that is owed. */
+    int64_t most = (int64_t)(DUTY_WINDOW / 1000 * knob(seat->page, TREADLE_KNOB_duty_ppm) / 1000);
+    passes |= seat->duty_ns >= most && most > 0;
+    if (passes)
+        seat->duty_ns -= (int64_t)length;
+    spin_give(&seat->duty_lock);
+    return passes;
 }
 
 static void waiting_begins(struct seat *seat, uint64_t now)
@@ -140,7 +167,6 @@ static void waiting_ends(struct seat *seat)
 void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
 {
     uint64_t start = clock_ns(), now = start;
-    uint64_t last = seat->record ? load(&seat->record->last_launch_ns) : 0;
     const struct seat *closed;
     while ((closed = closed_page(seat, class_, now)) && now - start < SPIN) {
         for (int i = 0; i < 16; i++)
@@ -150,6 +176,7 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
     if (closed) {
         struct seat *at = (struct seat *)closed;
         waiting_begins(seat, start);
+        duty_pay(seat, start, true);
         for (;;) {
             uint32_t bell = atomic_load(&at->page->bell);
             if (at->record)
@@ -162,10 +189,7 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
                 at = (struct seat *)closed;
                 continue;
             }
-            if (seat->record)
-                last = load(&seat->record->last_launch_ns);
-            uint64_t since = last > start ? last : start;
-            if (now > since && duty_passes(seat, now - since, length_ns)) {
+            if (duty_passes(seat, now, length_ns)) {
                 if (seat->record)
                     add(&seat->record->duty_passes, 1);
                 break;
@@ -191,6 +215,7 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
             look_after(at, holders(at->page, class_));
         }
         waiting_ends(seat);
+        duty_pay(seat, clock_ns(), false);
     }
     now = clock_ns();
     if (seat->record) {
