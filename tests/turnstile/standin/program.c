@@ -171,19 +171,20 @@ static int begin(int number)
 /* The function of kernels this long, in microseconds. */
 static CUfunction of_length(int us)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct { int us; CUfunction f; } known[64];
-    for (int i = 0; i < 64; i++) {
-        if (known[i].us == us)
-            return known[i].f;
-        if (!known[i].us) {
-            char name[32];
-            snprintf(name, sizeof name, "kernel_%d", us);
-            cu.cuModuleGetFunction(&known[i].f, NULL, name);
-            known[i].us = us;
-            return known[i].f;
-        }
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < 63 && known[i].us != us && known[i].f)
+        i++;
+    if (!known[i].f) {
+        char name[32];
+        snprintf(name, sizeof name, "kernel_%d", us);
+        cu.cuModuleGetFunction(&known[i].f, NULL, name);
+        known[i].us = us;
     }
-    return NULL;
+    pthread_mutex_unlock(&lock);
+    return known[i].f;
 }
 
 static CUresult entry(const char *name, int us)
@@ -242,7 +243,7 @@ static void *many(void *argument)
     return NULL;
 }
 
-static volatile bool running;
+static _Atomic bool running;
 static pthread_t endless_thread;
 static void *endless(void *argument)
 {

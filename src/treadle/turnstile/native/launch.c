@@ -190,8 +190,10 @@ void launch_before(struct launch *l)
     }
     if (unlikely(class_ != TREADLE_BACKGROUND))
         urgent_launch(l);
-    if (unlikely(due) && may_sample(l))
+    if (unlikely(due) && may_sample(l)) {
+        track_poll(seat, clock_ns(), false); /* while the gate is open nothing else does */
         track_begin(l);
+    }
 }
 
 void launch_after(struct launch *l, CUresult result)

@@ -240,7 +240,7 @@ static void poll_samples(const struct driver *d, struct pool *pool, uint64_t now
             uint64_t ns = (uint64_t)(ms * 1e6f);
             /* An idle GPU waited for the launch after the first event: that is not the kernel. */
             if (slot->idle_before)
-                ns = ns > slot->host_ns ? ns - slot->host_ns : 0;
+                ns = ns > slot->host_ns + ns / 3 ? ns - slot->host_ns : ns / 3;
             learn_result(slot->entry, slot->key, ns);
             add(&slot->seat->record->measured_ns, ns);
             add(&slot->seat->record->samples, 1);
