@@ -9,66 +9,9 @@
 #include <sys/wait.h>
 
 #include "program.h"
+#include "program_calls.h"
 #include "standin.h"
 
-#define CALLS(C)                                                                              \
-    C(cuInit, (unsigned))                                                                     \
-    C(cuDevicePrimaryCtxRetain, (CUcontext *, int))                                           \
-    C(cuCtxSetCurrent, (CUcontext))                                                           \
-    C(cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                            \
-    C(cuModuleUnload, (CUmodule))                                                             \
-    C(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
-                       unsigned, CUstream, void **, void **))                                 \
-    C(cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **))               \
-    C(cuLaunchCooperativeKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned,         \
-                                  unsigned, unsigned, unsigned, CUstream, void **))           \
-    C(cuLaunchCooperativeKernelMultiDevice, (CUDA_LAUNCH_PARAMS *, unsigned, unsigned))       \
-    C(cuGraphLaunch, (CUgraphExec, CUstream))                                                 \
-    C(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))              \
-    C(cuGraphExecDestroy, (CUgraphExec))                                                      \
-    C(cuLaunch, (CUfunction))                                                                 \
-    C(cuLaunchGrid, (CUfunction, int, int))                                                   \
-    C(cuLaunchGridAsync, (CUfunction, int, int, CUstream))                                    \
-    C(cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                            \
-    C(cuMemcpyHtoDAsync, (CUdeviceptr, const void *, size_t, CUstream))                       \
-    C(cuMemcpyDtoHAsync, (void *, CUdeviceptr, size_t, CUstream))                             \
-    C(cuMemcpyDtoDAsync, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                        \
-    C(cuStreamCreate, (CUstream *, unsigned))                                                 \
-    C(cuStreamDestroy, (CUstream))                                                            \
-    C(cuStreamQuery, (CUstream))                                                              \
-    C(cuStreamSynchronize, (CUstream))                                                        \
-    C(cuStreamBeginCapture, (CUstream, int))                                                  \
-    C(cuStreamEndCapture, (CUstream, CUgraph *))                                              \
-    C(cuCtxSynchronize, (void))                                                               \
-    C(cuEventCreate, (CUevent *, unsigned))                                                   \
-    C(cuEventRecord, (CUevent, CUstream))                                                     \
-    C(cuEventQuery, (CUevent))                                                                \
-    C(cuStreamWaitEvent, (CUstream, CUevent, unsigned))
-
-static struct {
-#define C(name, args) CUresult(*name) args;
-    CALLS(C)
-#undef C
-} cu;
-
-#ifdef PLT /* exported names carry their versions */
-#define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
-#define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
-#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
-#define cuStreamDestroy cuStreamDestroy_v2
-#define cuStreamBeginCapture cuStreamBeginCapture_v2
-#define C(name, args) extern CUresult name args;
-CALLS(C)
-#undef C
-#undef cuMemcpyHtoDAsync
-#undef cuMemcpyDtoHAsync
-#undef cuMemcpyDtoDAsync
-#undef cuStreamDestroy
-#undef cuStreamBeginCapture
-#endif
-
-static void (*stats)(char *, size_t);
-static unsigned (*graph_nodes)(CUgraph);
 static CUstream stream;
 static int device;
 static CUfunction functions[4];
@@ -84,72 +27,6 @@ void say(const char *format, ...)
     fflush(stdout);
     pthread_mutex_unlock(&output);
     va_end(args);
-}
-
-static void *versioned(void *library, const char *name)
-{
-    char v2[96];
-    snprintf(v2, sizeof v2, "%s_v2", name);
-    void *p = dlsym(library, v2);
-    return p ? p : dlsym(library, name);
-}
-
-static int get(const char *way)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library) {
-        fprintf(stderr, "%s\n", dlerror());
-        return 1;
-    }
-    stats = (void (*)(char *, size_t))dlsym(library, "standin_stats");
-    graph_nodes = (unsigned (*)(CUgraph))dlsym(library, "standin_graph_nodes");
-    CUresult (*one)(const char *, void **, int, uint64_t) =
-        (CUresult(*)(const char *, void **, int, uint64_t))dlsym(library, "cuGetProcAddress");
-    CUresult (*two)(const char *, void **, int, uint64_t, int *) =
-        (CUresult(*)(const char *, void **, int, uint64_t, int *))dlsym(library,
-                                                                       "cuGetProcAddress_v2");
-    if (!strcmp(way, "proc3")) { /* ask the first ABI for the second */
-        void *p = NULL;
-        one("cuGetProcAddress", &p, 12000, 0);
-        two = (CUresult(*)(const char *, void **, int, uint64_t, int *))p;
-        way = "proc2";
-    }
-    uint64_t flags = !strcmp(way, "own") ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
-#define C(name, args)                                                                      \
-    {                                                                                      \
-        void *p = NULL;                                                                    \
-        if (!strcmp(way, "dlsym"))                                                         \
-            p = versioned(library, #name);                                                 \
-        else if (!strcmp(way, "proc1"))                                                    \
-            one(#name, &p, 11030, flags);                                                  \
-        else                                                                               \
-            two(#name, &p, 13000, flags, NULL);                                            \
-        if (!p)                                                                            \
-            p = versioned(library, #name);                                                 \
-        cu.name = (CUresult(*) args)p;                                                     \
-        if (!p)                                                                            \
-            fprintf(stderr, "no %s\n", #name);                                             \
-    }
-    CALLS(C)
-#undef C
-#ifdef PLT
-    cu.cuLaunchKernel = cuLaunchKernel;
-    cu.cuLaunchKernelEx = cuLaunchKernelEx;
-    cu.cuLaunchCooperativeKernel = cuLaunchCooperativeKernel;
-    cu.cuLaunchCooperativeKernelMultiDevice = cuLaunchCooperativeKernelMultiDevice;
-    cu.cuGraphLaunch = cuGraphLaunch;
-    cu.cuLaunch = cuLaunch;
-    cu.cuLaunchGrid = cuLaunchGrid;
-    cu.cuLaunchGridAsync = cuLaunchGridAsync;
-    cu.cuMemcpyAsync = cuMemcpyAsync;
-    cu.cuMemcpyHtoDAsync = cuMemcpyHtoDAsync_v2;
-    cu.cuMemcpyDtoHAsync = cuMemcpyDtoHAsync_v2;
-    cu.cuMemcpyDtoDAsync = cuMemcpyDtoDAsync_v2;
-    cu.cuStreamBeginCapture = cuStreamBeginCapture_v2;
-    cu.cuStreamEndCapture = cuStreamEndCapture;
-    cu.cuModuleGetFunction = cuModuleGetFunction;
-#endif
-    return 0;
 }
 
 static int begin(int number)
