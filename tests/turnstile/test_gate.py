@@ -9,7 +9,7 @@ import pytest
 from tests.turnstile.harness import World, by_pid, eventually
 from tests.turnstile.test_turnstile import marker
 
-WAYS = ("dlsym", "proc1", "proc2", "proc3", "own", "plt")
+WAYS = ("dlsym", "proc1", "proc2", "proc3", "own", "plt", "future")
 GATED = (
     "cuLaunchKernel",
     "cuLaunchKernelEx",
@@ -232,3 +232,10 @@ def test_a_program_without_cuda_is_left_alone(world: World) -> None:
     )
     assert (done.stdout, done.stderr) == ("still\n", "")
     assert list(world.folder.iterdir()) == []
+
+
+def test_calls_whose_arguments_changed_get_the_arguments_of_their_version(world: World) -> None:
+    for class_ in ("background", "critical"):
+        program = world.start("proc2", TREADLE_CLASS=class_)
+        program.ask("launch 3 10")
+        assert program.ask("contextsync") == "contextsync result=0"

@@ -19,14 +19,17 @@ def test_two_equals_take_turns(world: World) -> None:
             program.ask("launch 10 100")
             program.ask("start 100")
 
-        def both_had_many() -> bool:
-            return all(by_pid(page, p).turns >= 20 for p in programs)
+        def both_had(turns: int) -> bool:
+            return all(by_pid(page, p).turns >= turns for p in programs)
 
-        eventually(both_had_many, "twenty turns each")
+        eventually(lambda: both_had(5), "a few turns each")
+        before = [by_pid(page, p).launches for p in programs]
+        eventually(lambda: both_had(50), "many turns each")
+        after = [by_pid(page, p).launches for p in programs]
         for program in programs:
             program.ask("stop")
-        first, second = (by_pid(page, p) for p in programs)
-        assert 0.2 < first.launches / second.launches < 5
+        first, second = (b - a for a, b in zip(before, after, strict=True))
+        assert 0.2 < first / second < 5
 
 
 def test_alone_a_program_needs_no_turns(world: World) -> None:

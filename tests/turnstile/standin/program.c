@@ -251,6 +251,10 @@ static void obey(char **word, int words)
         say("stopped");
     } else if (!strcmp(word[0], "sync")) {
         say("sync result=%d", cu.cuStreamSynchronize(stream));
+    } else if (!strcmp(word[0], "contextsync")) { /* as CUDA 13 has it, with an argument */
+        CUcontext context;
+        cu.cuDevicePrimaryCtxRetain(&context, device);
+        say("contextsync result=%d", cu.cuCtxSynchronize(context));
     } else if (!strcmp(word[0], "unload")) {
         say("unload result=%d", cu.cuModuleUnload(NULL));
     } else if (!strcmp(word[0], "stats")) {

@@ -53,6 +53,7 @@ int get(const char *way)
         two = (CUresult(*)(const char *, void **, int, uint64_t, int *))p;
         way = "proc2";
     }
+    int version = !strcmp(way, "future") ? 99000 : 13000;
     uint64_t flags = !strcmp(way, "own") ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
 #define C(name, args)                                                                      \
     {                                                                                      \
@@ -62,7 +63,7 @@ int get(const char *way)
         else if (!strcmp(way, "proc1"))                                                    \
             one(#name, &p, 11030, flags);                                                  \
         else                                                                               \
-            two(#name, &p, 13000, flags, NULL);                                            \
+            two(#name, &p, version, flags, NULL);                                            \
         if (!p)                                                                            \
             p = versioned(library, #name);                                                 \
         cu.name = (CUresult(*) args)p;                                                     \

@@ -32,7 +32,7 @@
     C(cuStreamSynchronize, (CUstream))                                                        \
     C(cuStreamBeginCapture, (CUstream, int))                                                  \
     C(cuStreamEndCapture, (CUstream, CUgraph *))                                              \
-    C(cuCtxSynchronize, (void))                                                               \
+    C(cuCtxSynchronize, (CUcontext))                                                          \
     C(cuEventCreate, (CUevent *, unsigned))                                                   \
     C(cuEventRecord, (CUevent, CUstream))                                                     \
     C(cuEventQuery, (CUevent))                                                                \

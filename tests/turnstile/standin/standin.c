@@ -380,6 +380,12 @@ API CUresult cuCtxSynchronize(void)
     return done(NULL, false, true) || done(NULL, true, true);
 }
 
+/* CUDA 13's, which takes a context: 201 where it is not the one that is current. */
+API CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    return context == current ? cuCtxSynchronize() : 201;
+}
+
 /* ---- what the tests read ---- */
 
 API void standin_stats(char *text, size_t size)

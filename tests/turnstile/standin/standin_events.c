@@ -163,6 +163,7 @@ static const struct { const char *base, *symbol; int since; bool own; } versions
     {"cuDeviceTotalMem", "cuDeviceTotalMem_v2", 3020, false},
     {"cuEventDestroy", "cuEventDestroy_v2", 4000, false},
     {"cuStreamDestroy", "cuStreamDestroy_v2", 4000, false},
+    {"cuCtxSynchronize", "cuCtxSynchronize_v2", 13000, false},
     {"cuCtxDestroy", "cuCtxDestroy_v2", 4000, false},
     {"cuGetProcAddress", "cuGetProcAddress_v2", 12000, false},
 };

@@ -45,6 +45,7 @@
     H(cuEventDestroy_v2, cuEventDestroy, 0, 4000)                     \
     H(cuStreamDestroy_v2, cuStreamDestroy, 0, 4000)                   \
     H(cuCtxSynchronize, cuCtxSynchronize, 0, 2000)                    \
+    H(cuCtxSynchronize_v2, cuCtxSynchronize, 0, 13000)                \
     H(cuCtxDestroy_v2, cuCtxDestroy, 0, 4000)                         \
     H(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 0, 11000)  \
     H(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 0, 11000) \

@@ -135,6 +135,13 @@ EXPORT void *dlsym(void *handle, const char *name)
 }
 #endif
 
+/* A name may mean a call with other arguments to a CUDA newer than this file: wrap it only if
+ * the newest version known here means the same function by it. */
+#define NEWEST 13030
+
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64_t flags,
+                                    int *status);
+
 static void replace(const char *symbol, void **pfn, int version, uint64_t flags)
 {
     if (!symbol || !pfn || !*pfn)
@@ -142,6 +149,16 @@ static void replace(const char *symbol, void **pfn, int version, uint64_t flags)
     struct hook *h = by_base(symbol, version, flags);
     if (!h)
         return;
+    if (version > NEWEST) {
+        CUresult result;
+        void *known = NULL;
+        int status;
+        THROUGH(cuGetProcAddress_v2, symbol, &known, NEWEST, flags, &status);
+        if (result || known != *pfn) {
+            gate_say_once(8, "this program asks for a newer CUDA's %s: not gated", symbol);
+            return;
+        }
+    }
     remember(h, *pfn);
     *pfn = h->wrapper;
 }

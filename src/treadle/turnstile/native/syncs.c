@@ -38,6 +38,16 @@ EXPORT CUresult cuCtxSynchronize(void)
     return result;
 }
 
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    CUresult result;
+    uint64_t upto = urgent_sequence();
+    THROUGH(cuCtxSynchronize_v2, context);
+    if (unlikely(load(&urgent_active)) && result == CUDA_SUCCESS)
+        urgent_done_all(upto);
+    return result;
+}
+
 #define RECORD_HOOK(name, per_thread)                                            \
     EXPORT CUresult name(CUevent event, CUstream stream)                         \
     {                                                                            \
