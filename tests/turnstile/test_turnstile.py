@@ -70,6 +70,23 @@ def test_who_leaves_takes_its_marks_along(world: World) -> None:
         assert page.snapshot().closed_for == frozenset()
 
 
+def test_the_dead_are_not_listed(world: World) -> None:
+    program = marker(world)
+    with world.page() as page:
+        program.ask("mark")
+        program.kill()
+        assert page.snapshot().members == ()
+
+
+def test_who_ends_in_order_leaves_nothing_behind(world: World) -> None:
+    program = world.start(TREADLE_CLASS="critical")
+    program.ask("launch 1 60000000")
+    with world.page() as page:
+        assert page.snapshot().closed_for
+        assert program.end()[0] == 0
+        assert not page.snapshot().closed_for
+
+
 def test_seats_of_the_dead_are_taken_again(world: World) -> None:
     with world.page() as page:
         for _ in range(3):

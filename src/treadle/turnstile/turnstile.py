@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
+import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +19,7 @@ from treadle.turnstile.folder import page_file
 from treadle.turnstile.page import (
     KNOBS,
     PAGE_BYTES,
+    RECORD_BYTES,
     SEATED,
     Page,
     Record,
@@ -75,6 +78,18 @@ class PageSnapshot:
     """The classes that may not launch now."""
 
 
+_F_OFD_GETLK = 36
+_FLOCK = struct.Struct("hh4xqqi4x")  # of 64-bit Linux
+
+
+def _alive(descriptor: int, index: int) -> bool:
+    """Whether someone holds the lock that makes a record a seat."""
+    start = Page.record.offset + index * RECORD_BYTES
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, 1, 0)
+    answer = fcntl.fcntl(descriptor, _F_OFD_GETLK, asked)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
 def _member(page: Page, index: int, record: Record, now_ns: int) -> Member:
     bit = 1 << index
     priority = Priority(record.class_) if record.class_ < len(Priority) else None
@@ -129,8 +144,9 @@ def _create(path: Path, uuid: str) -> None:
 class Turnstile:
     """The page of one GPU, looked at from outside: this takes no seat."""
 
-    def __init__(self, path: Path, memory: mmap.mmap) -> None:
+    def __init__(self, path: Path, memory: mmap.mmap, descriptor: int) -> None:
         self.path = path
+        self._descriptor = descriptor
         self._memory = memory
         self._page: Page | None = Page.from_buffer(memory)
 
@@ -150,18 +166,22 @@ class Turnstile:
                 if os.fstat(file.fileno()).st_size < PAGE_BYTES:
                     raise TurnstileError(f"cannot use the turnstile {path}: it is too short")
                 memory = mmap.mmap(file.fileno(), PAGE_BYTES)
+                descriptor = os.dup(file.fileno())
         except OSError as error:
             raise TurnstileError(
                 f"cannot open the turnstile {path}: {error.strerror or error}"
             ) from error
         if reason := why_unusable(Page.from_buffer_copy(memory)):
             memory.close()
+            os.close(descriptor)
             raise TurnstileError(f"cannot use the turnstile {path}: {reason}")
-        return cls(path, memory)
+        return cls(path, memory, descriptor)
 
     def close(self) -> None:
-        self._page = None
-        self._memory.close()
+        if self._page is not None:
+            self._page = None
+            self._memory.close()
+            os.close(self._descriptor)
 
     def __enter__(self) -> Self:
         return self
@@ -181,7 +201,7 @@ class Turnstile:
         return self._page
 
     def snapshot(self) -> PageSnapshot:
-        """Who is there, and the knobs."""
+        """Who is there and alive, and the knobs."""
         page = Page.from_buffer_copy(self._memory)
         if reason := why_unusable(page):
             raise TurnstileError(f"cannot use the turnstile {self.path}: {reason}")
@@ -202,7 +222,7 @@ class Turnstile:
             members=tuple(
                 _member(page, index, record, now_ns)
                 for index, record in enumerate(page.record)
-                if record.state == SEATED
+                if record.state == SEATED and _alive(self._descriptor, index)
             ),
             knobs={name: page.knobs[knob.index] for name, knob in KNOBS.items()},
             marks_set=page.marks_set,

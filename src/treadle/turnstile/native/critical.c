@@ -7,6 +7,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -43,7 +44,7 @@ static uint64_t last_launch_ns, idle_since;
 static struct gaps gaps = {.hold_ns = 100 * US};
 static _Atomic uint64_t sequence;
 static _Atomic uint32_t bell; /* of the helper */
-static _Atomic bool helper_runs, helper_sleeps, by_hand, stopping;
+static _Atomic bool helper_runs, helper_sleeps, helper_busy, by_hand, stopping;
 _Atomic bool urgent_active;
 
 static void *helper(void *unused);
@@ -58,6 +59,7 @@ static void start_helper(void)
     bool runs = false;
     if (!atomic_compare_exchange_strong(&helper_runs, &runs, true))
         return;
+    atexit(urgent_stop); /* registered after the driver's, so it runs before it */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -150,6 +152,20 @@ void urgent_launch(struct launch *l)
     }
 }
 
+/* Called with the lock taken, gives it. */
+static void clear_marks(void)
+{
+    unsigned n = marks;
+    struct marked was[SEATS];
+    for (unsigned i = 0; i < n; i++)
+        was[i] = marked[i];
+    marks = 0;
+    clear_at = 0;
+    spin_give(&lock);
+    for (unsigned i = 0; i < n; i++)
+        seat_unmark(was[i].seat, was[i].class_);
+}
+
 /* Everything is finished: clear the marks, now or after the pause. Called with the lock taken,
  * gives it. */
 static void maybe_idle(void)
@@ -171,14 +187,7 @@ static void maybe_idle(void)
         wake_helper();
         return;
     }
-    unsigned n = marks;
-    struct marked was[SEATS];
-    for (unsigned i = 0; i < n; i++)
-        was[i] = marked[i];
-    marks = 0;
-    spin_give(&lock);
-    for (unsigned i = 0; i < n; i++)
-        seat_unmark(was[i].seat, was[i].class_);
+    clear_marks();
 }
 
 /* After it: what was asked of the driver before now said nothing about this launch. */
@@ -332,15 +341,7 @@ static void *helper(void *unused)
         bool any = marks != 0;
         uint64_t due = clear_at;
         if (any && due && now >= due) {
-            unsigned n = marks;
-            struct marked was[SEATS];
-            for (unsigned i = 0; i < n; i++)
-                was[i] = marked[i];
-            marks = 0;
-            clear_at = 0;
-            spin_give(&lock);
-            for (unsigned i = 0; i < n; i++)
-                seat_unmark(was[i].seat, was[i].class_);
+            clear_marks();
             any = false;
         } else {
             spin_give(&lock);
@@ -352,8 +353,10 @@ static void *helper(void *unused)
             pace = LOOK;
         } else if (any) {
             const struct driver *d = driver();
-            if (d)
+            atomic_store(&helper_busy, true);
+            if (d && !atomic_load(&stopping))
                 look(d);
+            atomic_store(&helper_busy, false);
             nap = pace;
             pace = pace * 5 / 4 > LOOK_MOST ? LOOK_MOST : pace * 5 / 4;
         } else {
@@ -382,11 +385,15 @@ void urgent_after_fork(void)
     clear_at = idle_since = 0;
     store(&helper_runs, false);
     store(&helper_sleeps, false);
+    store(&helper_busy, false);
     store(&urgent_active, false);
 }
 
+/* The process ends, and the driver with it: the helper must not be inside. */
 void urgent_stop(void)
 {
-    store(&stopping, true);
+    atomic_store(&stopping, true);
     wake_helper();
+    for (int i = 0; i < 200 && atomic_load(&helper_busy); i++)
+        sleep_until(clock_ns() + 100 * US);
 }

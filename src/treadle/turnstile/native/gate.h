@@ -129,6 +129,7 @@ void seat_leave(struct seat *seat);
 void seat_forget(struct seat *seat);
 void seat_add_class(struct seat *seat, unsigned class_);
 struct seat *seat_renew(struct seat *seat);
+void seat_after_fork(void);
 void seat_clear_stray(struct seat *seat);
 bool seat_reap(struct seat *seat, uint64_t suspects);
 void seat_mark(struct seat *seat, unsigned class_);

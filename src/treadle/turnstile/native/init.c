@@ -56,7 +56,8 @@ static void after_fork(void)
     urgent_after_fork();
     seats_after_fork();
     memory_after_fork();
-    track_forget_events();
+    track_after_fork();
+    seat_after_fork();
     store(&captures_active, 0);
 }
 
@@ -88,4 +89,5 @@ __attribute__((constructor)) static void start(void)
 __attribute__((destructor)) static void end(void)
 {
     urgent_stop();
+    seats_leave(); /* in order: nobody has to find out */
 }

@@ -59,7 +59,8 @@ static void pause_for(struct launch *l, uint64_t wait, uint64_t now)
 {
     struct seat *seat = l->seat;
     uint64_t due = load(&seat->next_poll_ns);
-    if (due && l->kind != LAUNCH_COPY) {
+    /* An event may complete before its time: ask now, then every few microseconds. */
+    if (due && l->kind != LAUNCH_COPY && (now >= due || due > now + POLL_WAITING)) {
         track_poll(seat, now, true);
         due = load(&seat->next_poll_ns);
     }

@@ -30,6 +30,8 @@ void track_anchor(struct launch *launch, uint64_t now);
 void track_poll(struct seat *seat, uint64_t now, bool waiting);
 void track_drain(struct launch *launch, uint64_t most_ns);
 void track_forget_events(void);
+void track_after_fork(void);
+#define POLL_WAITING (4 * US)
 void track_taint(void);
 
 #endif

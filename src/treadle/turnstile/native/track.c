@@ -10,7 +10,6 @@
 #define SAMPLES 8
 #define ANCHORS 4
 #define ANCHOR_SPAN (200 * US)
-#define POLL_WAITING (4 * US)
 #define POLL_LATE (20 * US)
 
 struct slot {
@@ -301,6 +300,12 @@ void track_drain(struct launch *l, uint64_t most_ns)
         if (destroy)
             destroy(event);
     }
+}
+
+void track_after_fork(void)
+{
+    tracking = (struct spin){0}; /* another thread may have held it */
+    track_forget_events();
 }
 
 /* Contexts are going away, and their events with them. */

@@ -148,6 +148,11 @@ void seat_leave(struct seat *seat)
     seat->fd = -1;
 }
 
+void seat_after_fork(void)
+{
+    reaping = (struct spin){0};
+}
+
 /* In a forked child: the seat is the parent's. */
 void seat_forget(struct seat *seat)
 {
@@ -222,7 +227,8 @@ struct seat *seat_renew(struct seat *seat)
     struct stat about;
     bool same = stat(seat->path, &about) == 0 && about.st_dev == seat->device &&
                 about.st_ino == seat->inode && about.st_size >= (off_t)TREADLE_PAGE_BYTES;
-    bool seated = !seat->record || (descriptor_ours(seat) &&
+    bool owned = descriptor_ours(seat);
+    bool seated = !seat->record || (owned &&
                                     load(&seat->record->state) == TREADLE_SEATED &&
                                     load(&seat->record->pid) == (uint32_t)getpid());
     if (same && seated && !bad && !move)
@@ -255,7 +261,10 @@ struct seat *seat_renew(struct seat *seat)
             seat_mark(next, c);
             next->mark_count[c] = seat->mark_count[c];
         }
-    seat_leave(seat);
+    if (owned)
+        seat_leave(seat);
+    else /* its number may be the new one's, and its record another member's */
+        atomic_store(&seat->broken, 1);
     return next;
 }
 
