@@ -203,9 +203,8 @@ async def measure(arguments: argparse.Namespace) -> Document:
 
 
 def result_table(document: Document) -> Table:
-    headings = ["MODEL", "MAX BATCH", "MEAN BATCH", "REQUESTS/s", "RATIO", "FAILED"]
-    cores = ["GENERATOR CORES", "OTHERS"]
-    table = Table(*headings, *cores, box=None, pad_edge=False, header_style="bold")
+    headings = ["MODEL", "MAX BATCH", "MEAN BATCH", "REQUESTS/s", "RATIO", "FAILED", "GENERATOR"]
+    table = Table(*headings, "OTHERS", box=None, pad_edge=False, header_style="bold")
     for name, result in document.models.items():
         for side in (result.unbatched, result.batched):
             table.add_row(
@@ -215,8 +214,8 @@ def result_table(document: Document) -> Table:
                 f"{side.requests_per_second:.1f}",
                 f"{result.ratio:.2f}x" if side is result.batched else "",
                 str(side.refused + side.failed),
-                f"{statistics.mean(use.generator_cores for use in side.cpu):.2f}",
-                f"{statistics.mean(use.other_cores for use in side.cpu):.2f}",
+                f"{statistics.mean(use.generator_cores for use in side.cpu):.2f} cores",
+                f"{statistics.mean(use.other_cores for use in side.cpu):.2f} cores",
             )
     return table
 

@@ -93,6 +93,38 @@ def infer(
     run(model, inputs or [], priority=priority, timeout_seconds=timeout, as_json=as_json)
 
 
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="After --.")],
+    priority: Annotated[str, typer.Option(help="critical, normal or background.")] = "background",
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="GPU memory it may have, such as 10GiB.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="GPUs it sees, as CUDA_VISIBLE_DEVICES takes them.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="For people to read.")] = None,
+) -> None:
+    """Run a program under the launch gate: less urgent work waits for more urgent."""
+    from treadle.cli.run import run as start
+
+    start(command, priority=priority, memory=memory, gpus=gpu, name=name)
+
+
+@app.command()
+def turnstile(
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again.")] = False,
+    knobs: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="Turn a knob.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show who shares each GPU: class, busy, waiting, launches, time waited, memory."""
+    from treadle.cli.turnstile import run as show
+
+    show(watch=watch, as_json=as_json, knobs=knobs or [])
+
+
 @app.command()
 def down(
     timeout: Annotated[float, typer.Option(help="Seconds to wait until it has ended.")] = 60.0,

@@ -1,0 +1,79 @@
+"""``treadle run``: a program under the gate, in the foreground, without a node."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import typer
+
+from treadle.cli.exits import Exit
+from treadle.errors import TreadleError
+from treadle.turnstile import TurnstileError, default_folder
+from treadle.turnstile.launch import GateOptions, gate_environment, why_no_effect
+from treadle.types import Priority
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
+
+
+def run(
+    command: list[str], *, priority: str, memory: str | None, gpus: str | None, name: str | None
+) -> None:
+    """Become the program. It keeps the terminal, the streams and the signals: it is this process.
+
+    Raises:
+        TreadleError: If an option is wrong.
+    """
+    try:
+        parsed = Priority.parse(priority)
+    except ValueError as error:
+        raise TreadleError(f"--priority: {error}") from None
+    options = GateOptions(
+        priority=parsed,
+        folder=default_folder(),
+        name=name or Path(command[0]).name,
+        memory_bytes=None if memory is None else parse_bytes(memory),
+        gpus=gpus,
+    )
+    environment = dict(os.environ)
+    try:
+        options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        environment |= gate_environment(options)
+    except (TurnstileError, OSError) as error:
+        _warn(f"not gated: {error}")
+    else:
+        if reason := why_no_effect(command[0]):
+            _warn(f"not gated: {reason}")
+    sys.stdout.flush()
+    try:
+        os.execvpe(command[0], command, environment)  # noqa: S606 - no shell is wanted
+    except FileNotFoundError:
+        _warn(f"{command[0]}: command not found")
+        raise typer.Exit(Exit.NOT_FOUND) from None
+    except OSError as error:  # no permission, a folder, not a program
+        _warn(f"{command[0]}: {error.strerror}")
+        raise typer.Exit(Exit.NOT_EXECUTABLE) from None
+
+
+def parse_bytes(text: str) -> int:
+    """Read an amount of memory: ``10GiB``, ``800M``, ``1.5 gb``, ``4096``.
+
+    Raises:
+        TreadleError: If it is none.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise TreadleError(f"{text!r} is no amount of memory; allowed: 10GiB, 800MB, 4096")
+    unit = (found[2] or "").lower()
+    amount = int(float(found[1]) * (_UNITS | _BINARY)[unit])
+    if amount <= 0:
+        raise TreadleError(f"{text!r}: an amount of memory is above 0")
+    return amount
+
+
+def _warn(text: str) -> None:
+    typer.echo(f"treadle run: {text}", err=True)

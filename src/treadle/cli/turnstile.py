@@ -1,0 +1,125 @@
+"""``treadle turnstile``: each GPU's page, seen from outside."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from treadle.errors import TreadleError
+from treadle.turnstile import Member, PageSnapshot, Turnstile, TurnstileError, default_folder
+
+_REFRESH_SECONDS = 0.25
+_COLUMNS = (
+    ("MEMBER", "left"),
+    ("PID", "right"),
+    ("CLASS", "left"),
+    ("STATE", "left"),
+    ("LAUNCHES", "right"),
+    ("GPU TIME", "right"),
+    ("WAITED", "right"),
+    ("MEMORY", "right"),
+    ("LIMIT", "right"),
+)
+
+
+def run(*, watch: bool, as_json: bool, knobs: list[str]) -> None:
+    """Print every page of the turnstile folder, once or again and again.
+
+    Raises:
+        TreadleError: If there is no page, or a knob is wrong.
+    """
+    pages = _open_pages()
+    for assignment in knobs:
+        _set_knob(pages, assignment)
+    if as_json:
+        typer.echo(orjson.dumps([_plain(page.snapshot()) for page in pages]).decode())
+    elif watch:
+        with Live(_view(pages), console=Console(), screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(_view(pages), refresh=True)
+                time.sleep(_REFRESH_SECONDS)
+    else:
+        Console().print(_view(pages))
+
+
+def _open_pages() -> list[Turnstile]:
+    folder, pages = default_folder(), []
+    names = sorted(path.name for path in folder.glob("[!.]*"))
+    for name in names:
+        try:
+            pages.append(Turnstile.open(folder, name, create=False))
+        except TurnstileError as error:
+            typer.echo(f"treadle turnstile: {error}", err=True)
+    if not pages:
+        raise TreadleError(
+            f"no turnstile in {folder}: one is made when a program first uses a GPU under "
+            "treadle run"
+        )
+    return pages
+
+
+def _set_knob(pages: list[Turnstile], assignment: str) -> None:
+    name, equals, value = assignment.partition("=")
+    if not (equals and value.lstrip("-").isdigit()):
+        raise TreadleError(f"--set {assignment!r}; allowed: KNOB=WHOLE NUMBER")
+    for page in pages:
+        page.set_knob(name, int(value))
+
+
+def _view(pages: list[Turnstile]) -> Group:
+    parts: list[Text | Table] = []
+    for page in pages:
+        snapshot = page.snapshot()
+        closed = ", ".join(sorted(priority.label for priority in snapshot.closed_for))
+        parts += [
+            Text(f"{snapshot.uuid}  closed for: {closed or 'nobody'}", style="bold"),
+            _table(snapshot),
+            Text("  ".join(f"{name}={value}" for name, value in snapshot.knobs.items()), "dim"),
+            Text(),
+        ]
+    return Group(*parts)
+
+
+def _table(snapshot: PageSnapshot) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title, side in _COLUMNS:
+        table.add_column(title, justify="right" if side == "right" else "left")
+    for member in snapshot.members:
+        limit = member.memory_limit_bytes
+        table.add_row(
+            member.name or f"#{member.index}",
+            str(member.pid),
+            "observer" if member.priority is None else member.priority.label,
+            _state(member),
+            f"{member.launches:,}",
+            f"{member.predicted_seconds:.1f} s",
+            f"{member.waited_seconds + member.budget_waited_seconds:.1f} s",
+            f"{member.memory_used_bytes / 2**30:.2f} GiB",
+            "-" if limit is None else f"{limit / 2**30:.2f} GiB",
+        )
+    return table
+
+
+def _state(member: Member) -> str:
+    if member.held:
+        return "held"
+    if member.waiting:
+        return "waits"
+    return "busy" if member.busy or member.in_flight_seconds > 0 else "idle"
+
+
+def _plain(snapshot: PageSnapshot) -> dict[str, Any]:
+    plain = asdict(snapshot)
+    plain["closed_for"] = sorted(priority.label for priority in snapshot.closed_for)
+    for member in plain["members"]:
+        priority = member["priority"]
+        member["priority"] = None if priority is None else priority.label
+    return plain

@@ -1,0 +1,37 @@
+"""Where the pages of a machine's GPUs lie."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from treadle.turnstile.page import TurnstileError
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,62}")
+
+
+def default_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The turnstile folder: ``TREADLE_TURNSTILE_DIR``, or one of this user's own."""
+    if given := environ.get("TREADLE_TURNSTILE_DIR"):
+        return Path(given)
+    if runtime := environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "treadle" / "turnstile"
+    return Path(f"/dev/shm/treadle-{os.geteuid()}")  # noqa: S108 - shared memory is the point
+
+
+def page_file(folder: Path, uuid: str) -> Path:
+    """The file of one GPU's page.
+
+    Raises:
+        TurnstileError: If ``uuid`` is not a name that a GPU can have, or the folder is somebody
+            else's: who can write it could put any file in the page's place.
+    """
+    if not _NAME.fullmatch(uuid):
+        raise TurnstileError(f"{uuid!r} is not the UUID of a GPU")
+    if folder.exists():
+        about = folder.stat()
+        if about.st_mode & 0o002 and not about.st_mode & 0o1000:
+            raise TurnstileError(f"everyone may write {folder}: no place for a turnstile")
+    return folder / uuid

@@ -1,0 +1,119 @@
+/* The length of each kind of launch: a table that many threads read and add to without a lock.
+ *
+ * Kind of launch: function, grid and block, or a graph as a whole, or a copy of about one size.
+ * The clock of work in flight runs on means. Whether a launch fits the budget is decided by the
+ * mean plus twice the mean deviation: one grid with many lengths counts as one of its long ones. */
+#include <string.h>
+
+#include "learn.h"
+
+#define ENTRIES 8192u
+#define PROBES 24u
+#define DEFAULT_START (100 * US)
+#define DEFAULT_LEAST (10 * US)
+#define DEFAULT_MOST (1 * MS)
+
+static struct entry table[ENTRIES];
+static _Atomic uint64_t default_ns = DEFAULT_START;
+static _Atomic uint64_t epoch = 1; /* part of every key: a new one forgets the old */
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15ull;
+    return h ^ h >> 29;
+}
+
+uint64_t learn_key(const void *what, const unsigned shape[6], unsigned kind)
+{
+    uint64_t h = mix((uint64_t)(uintptr_t)what, load(&epoch) << 8 | kind);
+    if (shape) {
+        h = mix(h, (uint64_t)shape[0] << 32 | shape[1]);
+        h = mix(h, (uint64_t)shape[2] << 32 | shape[3]);
+        h = mix(h, (uint64_t)shape[4] << 32 | shape[5]);
+    }
+    return h ? h : 1;
+}
+
+struct entry *learn_find(uint64_t key)
+{
+    for (unsigned i = 0; i < PROBES; i++) {
+        struct entry *e = &table[(key + i) & (ENTRIES - 1)];
+        uint64_t found = load(&e->key);
+        if (likely(found == key))
+            return e;
+        if (!found) {
+            if (atomic_compare_exchange_strong(&e->key, &found, key) || found == key)
+                return e;
+        }
+    }
+    /* Full hereabouts, mostly of what was forgotten: make room for the next time. */
+    struct entry *e = &table[key & (ENTRIES - 1)];
+    store(&e->length_ns, 0);
+    store(&e->high_ns, 0);
+    store(&e->samples, 0);
+    store(&e->count, 0);
+    store(&e->key, key);
+    return e;
+}
+
+uint64_t learn_length(struct entry *entry)
+{
+    uint64_t known = load(&entry->length_ns);
+    return likely(known) ? known : load(&default_ns);
+}
+
+uint64_t learn_high(struct entry *entry)
+{
+    uint64_t known = load(&entry->high_ns);
+    return likely(known) ? known : load(&default_ns);
+}
+
+/* Count a launch; true if this one should be measured: early ones often, later one in 256. */
+bool learn_due(struct entry *entry)
+{
+    uint32_t n = add(&entry->count, 1);
+    if (likely(n & 7))
+        return n < 3;
+    return !(n & 255) || (n < 256 && !(n & (n - 1)));
+}
+
+void learn_result(struct entry *e, uint64_t key, uint64_t ns)
+{
+    if (load(&e->key) != key)
+        return;
+    if (ns > 4000 * MS)
+        ns = 4000 * MS;
+    if (ns < 500)
+        ns = 500;
+    uint32_t samples = load(&e->samples);
+    /* The first is often a cold one: it counts until there is a second. */
+    if (samples == 0 || (samples == 1 && (float)ns < e->mean)) {
+        e->mean = (float)ns;
+        e->deviation = (float)ns / 32;
+        uint64_t usual = load(&default_ns);
+        usual = (usual * 7 + 2 * ns) / 8;
+        usual = usual < DEFAULT_LEAST ? DEFAULT_LEAST : usual > DEFAULT_MOST ? DEFAULT_MOST : usual;
+        store(&default_ns, usual);
+    } else {
+        float error = (float)ns - e->mean, size = error < 0 ? -error : error;
+        e->mean += error / 4;
+        e->deviation += (size - e->deviation) / 4;
+    }
+    store(&e->samples, samples + 1);
+    store(&e->high_ns, (uint32_t)(e->mean + 2 * e->deviation));
+    store(&e->length_ns, (uint32_t)e->mean);
+}
+
+void learn_forget_all(void)
+{
+    add(&epoch, 1);
+}
+
+void learn_forget(uint64_t key)
+{
+    struct entry *e = learn_find(key);
+    store(&e->samples, 0);
+    store(&e->count, 0);
+    store(&e->length_ns, 0);
+    store(&e->high_ns, 0);
+}

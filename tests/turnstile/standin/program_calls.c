@@ -1,0 +1,93 @@
+/* Getting driver functions in each of the ways that programs do. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
+#include "program_calls.h"
+#include "standin.h"
+
+struct calls cu;
+void (*stats)(char *, size_t);
+unsigned (*graph_nodes)(CUgraph);
+
+#ifdef PLT /* exported names carry their versions */
+#define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
+#define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
+#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
+#define cuStreamDestroy cuStreamDestroy_v2
+#define cuStreamBeginCapture cuStreamBeginCapture_v2
+#define C(name, args) extern CUresult name args;
+CALLS(C)
+#undef C
+#undef cuMemcpyHtoDAsync
+#undef cuMemcpyDtoHAsync
+#undef cuMemcpyDtoDAsync
+#undef cuStreamDestroy
+#undef cuStreamBeginCapture
+#endif
+
+static void *versioned(void *library, const char *name)
+{
+    char v2[96];
+    snprintf(v2, sizeof v2, "%s_v2", name);
+    void *p = dlsym(library, v2);
+    return p ? p : dlsym(library, name);
+}
+
+int get(const char *way)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    stats = (void (*)(char *, size_t))dlsym(library, "standin_stats");
+    graph_nodes = (unsigned (*)(CUgraph))dlsym(library, "standin_graph_nodes");
+    CUresult (*one)(const char *, void **, int, uint64_t) =
+        (CUresult(*)(const char *, void **, int, uint64_t))dlsym(library, "cuGetProcAddress");
+    CUresult (*two)(const char *, void **, int, uint64_t, int *) =
+        (CUresult(*)(const char *, void **, int, uint64_t, int *))dlsym(library,
+                                                                       "cuGetProcAddress_v2");
+    if (!strcmp(way, "proc3")) { /* ask the first ABI for the second */
+        void *p = NULL;
+        one("cuGetProcAddress", &p, 12000, 0);
+        two = (CUresult(*)(const char *, void **, int, uint64_t, int *))p;
+        way = "proc2";
+    }
+    int version = !strcmp(way, "future") ? 99000 : 13000;
+    uint64_t flags = !strcmp(way, "own") ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
+#define C(name, args)                                                                      \
+    {                                                                                      \
+        void *p = NULL;                                                                    \
+        if (!strcmp(way, "dlsym"))                                                         \
+            p = versioned(library, #name);                                                 \
+        else if (!strcmp(way, "proc1"))                                                    \
+            one(#name, &p, 11030, flags);                                                  \
+        else                                                                               \
+            two(#name, &p, version, flags, NULL);                                            \
+        if (!p)                                                                            \
+            p = versioned(library, #name);                                                 \
+        cu.name = (CUresult(*) args)p;                                                     \
+        if (!p)                                                                            \
+            fprintf(stderr, "no %s\n", #name);                                             \
+    }
+    CALLS(C)
+#undef C
+#ifdef PLT
+    cu.cuLaunchKernel = cuLaunchKernel;
+    cu.cuLaunchKernelEx = cuLaunchKernelEx;
+    cu.cuLaunchCooperativeKernel = cuLaunchCooperativeKernel;
+    cu.cuLaunchCooperativeKernelMultiDevice = cuLaunchCooperativeKernelMultiDevice;
+    cu.cuGraphLaunch = cuGraphLaunch;
+    cu.cuLaunch = cuLaunch;
+    cu.cuLaunchGrid = cuLaunchGrid;
+    cu.cuLaunchGridAsync = cuLaunchGridAsync;
+    cu.cuMemcpyAsync = cuMemcpyAsync;
+    cu.cuMemcpyHtoDAsync = cuMemcpyHtoDAsync_v2;
+    cu.cuMemcpyDtoHAsync = cuMemcpyDtoHAsync_v2;
+    cu.cuMemcpyDtoDAsync = cuMemcpyDtoDAsync_v2;
+    cu.cuStreamBeginCapture = cuStreamBeginCapture_v2;
+    cu.cuStreamEndCapture = cuStreamEndCapture;
+    cu.cuModuleGetFunction = cuModuleGetFunction;
+#endif
+    return 0;
+}

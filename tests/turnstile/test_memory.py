@@ -1,0 +1,121 @@
+"""The memory limit: it binds exactly, and a program sees its slot's size."""
+
+from __future__ import annotations
+
+import pytest
+from tests.turnstile.harness import World, by_pid
+
+MIB = 1 << 20
+GIB = 1 << 30
+KINDS = ("plain", "managed", "pitch", "async", "pool", "create", "array")
+
+
+def limited(limit_bytes: int, context_bytes: int = 0, **more: str) -> dict[str, str]:
+    return {
+        "TREADLE_MEMORY_BYTES": str(limit_bytes),
+        "TREADLE_CONTEXT_BYTES": str(context_bytes),
+        **more,
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_allocation_is_bound(world: World, kind: str) -> None:
+    program = world.start(**limited(64 * MIB))
+    assert program.ask_fields(f"alloc {kind} {32 * MIB}") == {"result": "0", "number": "0"}
+    assert program.ask_fields(f"alloc {kind} {33 * MIB}")["result"] == "2"
+    assert program.ask_fields(f"alloc {kind} {32 * MIB}")["result"] == "0"
+    assert program.ask_fields(f"alloc {kind} 1")["result"] == "2" or kind in ("pitch", "array")
+    assert program.ask("free 0") == "free result=0"
+    assert program.ask_fields(f"alloc {kind} {32 * MIB}")["result"] == "0"
+
+
+def test_the_context_is_charged(world: World) -> None:
+    program = world.start(**limited(100 * MIB, 60 * MIB))
+    assert program.ask_fields(f"alloc plain {41 * MIB}")["result"] == "2"
+    assert program.ask_fields(f"alloc plain {40 * MIB}")["result"] == "0"
+
+
+def test_a_program_sees_its_slot(world: World) -> None:
+    program = world.start(**limited(10 * GIB, 1 * GIB))
+    program.ask(f"alloc plain {2 * GIB}")
+    assert program.ask_fields("info") == {
+        "free": str(7 * GIB),
+        "total": str(10 * GIB),
+        "device": str(10 * GIB),
+    }
+    assert program.ask_fields("nvml") == {
+        "total": str(10 * GIB),
+        "free": str(7 * GIB),
+        "used": str(3 * GIB),
+        "total2": str(10 * GIB),
+        "free2": str(7 * GIB),
+        "far": str(80 * GIB),
+    }
+
+
+def test_without_a_limit_a_program_sees_the_gpu(world: World) -> None:
+    program = world.start()
+    assert program.ask_fields("info")["total"] == str(80 * GIB)
+    assert program.ask_fields("nvml")["total"] == str(80 * GIB)
+
+
+def test_a_slot_larger_than_the_gpu_shows_the_gpu(world: World) -> None:
+    program = world.start(**limited(200 * GIB))
+    assert program.ask_fields("info")["total"] == str(80 * GIB)
+
+
+@pytest.mark.parametrize("failing", ["0", "7"])
+def test_the_account_is_exact_under_eight_threads(world: World, failing: str) -> None:
+    limit = 20 * MIB
+    program = world.start(**limited(limit, STANDIN_FAIL_ALLOC=failing))
+    program.ask("launch 1 1")
+    answer = program.ask_fields("churn 8 4000")
+    assert answer["wrong"] == "0"
+    assert int(answer["refused"]) > 0
+    assert answer["now"] == "0"
+    assert int(answer["peak"]) <= limit
+    with world.page() as page:
+        member = by_pid(page, program)
+        assert member.memory_used_bytes == 0
+        assert member.memory_limit_bytes == limit
+        assert member.memory_failures > 0
+
+
+def test_the_page_shows_what_is_used(world: World) -> None:
+    program = world.start(**limited(10 * GIB, 100 * MIB))
+    program.ask("launch 1 1")
+    with world.page() as page:
+        assert by_pid(page, program).memory_used_bytes == 100 * MIB
+        program.ask(f"alloc plain {5 * MIB}")  # in pieces of 2 MiB
+        program.ask("alloc plain 1000")  # in pieces of 512 bytes
+        assert by_pid(page, program).memory_used_bytes == 106 * MIB + 1024
+
+
+def test_a_handle_counts_until_its_last_map_and_reference_are_gone(world: World) -> None:
+    program = world.start(**limited(64 * MIB))
+    program.ask("launch 1 1")
+    with world.page() as page:
+
+        def used() -> int:
+            return by_pid(page, program).memory_used_bytes // MIB
+
+        program.ask(f"alloc create {32 * MIB}")
+        address = program.ask("address 0").split()[1]
+        assert program.ask("map 0") == "map result=0"
+        assert program.ask("retain 0") == "retain result=0"
+        program.ask("free 0")
+        assert used() == 32
+        assert program.ask(f"unmap {address}") == "unmap result=0"
+        assert used() == 32  # the retained reference
+
+
+def test_room_is_waited_for_within_a_bound(world: World) -> None:
+    program = world.start(**limited(64 * MIB, TREADLE_MEMORY_WAIT_MS="50"))
+    program.ask(f"alloc plain {40 * MIB}")
+    assert program.ask_fields(f"alloc plain {40 * MIB}")["result"] == "2"
+
+
+def test_the_limit_binds_without_a_turnstile(world: World) -> None:
+    program = world.start(**limited(64 * MIB), TREADLE_TURNSTILE="")
+    assert program.ask_fields(f"alloc plain {65 * MIB}")["result"] == "2"
+    assert program.ask_fields(f"alloc plain {64 * MIB}")["result"] == "0"
