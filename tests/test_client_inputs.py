@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import wave
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 from treadle.client.inputs import read_inputs, synthetic_inputs
-from treadle.errors import InvalidRequestError
+from treadle.errors import InvalidRequestError, TreadleError
 from treadle.serve.tensors import DTYPES, Array, Tensor, to_array
 
 
@@ -138,6 +139,15 @@ def test_a_grey_or_transparent_picture_becomes_rgb(tmp_path: Path) -> None:
     assert read("FP32", [1, 1, 3], str(tmp_path / "a.png")).tolist() == [[[7, 7, 7]]]
 
 
+def test_pictures_need_a_package_and_the_error_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("RGB", (1, 1)).save(tmp_path / "a.png")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(TreadleError, match=r"pip install 'treadle\[images\]'"):
+        read("UINT8", [-1, -1, 3], str(tmp_path / "a.png"))
+
+
 @pytest.mark.parametrize("datatype", [d for d in DTYPES if d not in ("BYTES", "BF16")])
 def test_an_npy_file_is_its_array(tmp_path: Path, datatype: str) -> None:
     np.save(tmp_path / "a.npy", np.array([[0, 1]], DTYPES[datatype]))
@@ -243,6 +253,7 @@ def test_a_json_file_for_a_named_input_is_that_inputs_value(tmp_path: Path) -> N
     file = tmp_path / "values.json"
     file.write_text("[1, 2]")
     assert read("BYTES", [-1], f"x={file}").tolist() == [b"[1, 2]"]
+    assert read("FP32", [-1], f"x={file}").tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"inputs": [{}]}'])

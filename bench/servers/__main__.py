@@ -22,11 +22,12 @@ _RESULTS = environments.ROOT / "bench" / "results" / "servers.json"
 _MAX_BATCH = 32
 _WORKLOADS: dict[str, Callable[[Path], Workload]] = {
     "identity": lambda _: workloads.identity(),
+    "identity-batched": lambda _: workloads.identity(max_batch=_MAX_BATCH),
     "file-type": workloads.file_type,
     "file-type-batched": lambda path: workloads.file_type(path, max_batch=_MAX_BATCH),
     "binary-600k": lambda _: workloads.binary_tensor(),
 }
-_DEFAULT_WORKLOADS = ["identity", "file-type", "binary-600k"]
+_DEFAULT_WORKLOADS = ["identity", "identity-batched", "file-type", "binary-600k"]
 
 
 def _names(allowed: Sequence[str]) -> Callable[[str], list[str]]:

@@ -70,16 +70,17 @@ class Workload:
             raise BenchError(f"{error!r} in {answer.body[:500]!r}") from error
 
 
-def identity() -> Workload:
+def identity(*, max_batch: int = 1) -> Workload:
     """16 numbers there and back: what the server itself costs."""
     values = np.random.default_rng(0).normal(size=(1, 16)).round(4).astype(np.float32)
     return Workload(
-        name="identity",
+        name="identity" if max_batch == 1 else "identity-batched",
         model="identity",
         body=_json_body("input", "FP32", values.shape, [round(float(v), 4) for v in values[0]]),
         headers=JSON_HEADERS,
-        connections=(32, 1),
+        connections=(32, 1) if max_batch == 1 else (32,),
         expected=values,
+        max_batch=max_batch,
     )
 
 

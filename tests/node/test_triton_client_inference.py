@@ -81,7 +81,12 @@ def sums_inputs(*, binary: bool = True) -> list[Any]:
 def test_binary_data_comes_back_as_it_was(client: Any, datatype: str, binary_out: bool) -> None:
     array = VALUES[datatype]
     wanted = [triton.InferRequestedOutput("y", binary_data=binary_out)]
-    result = client.infer(f"echo-{datatype}", [an_input("x", array, datatype)], outputs=wanted)
+    try:
+        given = an_input("x", array, datatype)
+    except triton.InferenceServerException:  # older clients take BF16 as FP32
+        assert datatype == "BF16"
+        given = an_input("x", array.astype(np.float32), datatype)
+    result = client.infer(f"echo-{datatype}", [given], outputs=wanted)
     output = result.get_output("y")
     assert output["datatype"] == datatype
     assert output["shape"] == [1, 3]

@@ -53,7 +53,7 @@ LEVELS = ["debug", "info", "warning", "error"]
 # table, key, value as it is written, what is allowed instead
 VALUES: list[tuple[str, str, str, list[str]]] = [
     ("node", "name", "5", ["str"]),
-    ("node", "log_level", "'trace'", LEVELS),
+    ("node", "log_level", "'trace'", ["'trace'", *LEVELS]),
     ("node", "log_level", "3", ["str"]),
     ("node", "log_format", "'xml'", ["text", "json"]),
     ("node", "drain_seconds", "-1", [">= 0"]),

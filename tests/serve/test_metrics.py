@@ -115,3 +115,10 @@ def test_busy_share(batches: list[tuple[float, float, float]], now: float, share
     for batch in batches:
         busy.add(*batch)
     assert busy.value(now) == pytest.approx(share)
+
+
+def test_busy_share_over_a_long_time() -> None:
+    busy = BusyShare()
+    for second in range(200):
+        busy.add(second, second + 1, 0.5)
+        assert busy.value(second + 1) == pytest.approx(0.05 * min(second + 1, 10))

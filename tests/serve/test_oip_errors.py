@@ -57,6 +57,11 @@ INPUTS: list[tuple[str, dict[str, Any], list[str]]] = [
         {"shape": [1, 2], "data": [[1], [2]]},
         ["input 'x'", "shaped [2, 1]", "[1, 2]"],
     ),
+    (
+        "more rows than the shape has, of no elements",
+        {"shape": [2, 0], "data": [[], [], []]},
+        ["input 'x'", "shaped [3, 0]", "[2, 0]"],
+    ),
     ("ragged", {"shape": [2, 2], "data": [[1, 2, 3], [4]]}, ["input 'x'", "shaped", "[2, 2]"]),
     (
         "ragged text",

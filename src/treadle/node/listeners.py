@@ -43,9 +43,10 @@ class Listeners:
 def _hold_lock(path: Path) -> IO[str]:
     """One node a socket: the lock falls with the process, so a stale one cannot be left."""
     make_private(path.parent)
-    lock_path = path.with_suffix(".lock")
+    lock_path = path.with_name(path.name + ".lock")
     try:
-        lock = lock_path.open("a+", encoding="ascii")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.fdopen(os.open(lock_path, flags, 0o600), "r+", encoding="ascii")
     except OSError as error:
         raise StartError(f"cannot open {lock_path}: {error.strerror}") from error
     try:
@@ -96,9 +97,11 @@ def _bind_problem(error: OSError, host: str, port: int) -> str:
 
 
 def _open_local(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # of a node that was killed: we hold its lock
+    if path.exists() and not path.is_socket():
+        raise StartError(f"{path} is there and is no socket; set TREADLE_SOCKET to another path")
     opened = socket.socket(socket.AF_UNIX)
     try:
+        path.unlink(missing_ok=True)  # of a node that was killed: we hold its lock
         opened.bind(str(path))
         path.chmod(0o600)
         opened.listen(64)

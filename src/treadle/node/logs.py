@@ -38,7 +38,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
-        extras = "".join(f" {k}={v}" for k, v in _extras(record).items())
+        # What a caller chose must not look like a line of its own, or speak to the terminal.
+        extras = "".join(
+            f" {k}={v if str(v).isprintable() else repr(v)}" for k, v in _extras(record).items()
+        )
         line = f"{time} {record.levelname.lower():7} {record.getMessage()}{extras}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)

@@ -166,6 +166,7 @@ class Node:
         _log.info("draining: %d requests are open", self._engine.open_requests)
         drained = asyncio.create_task(self._engine.drained())
         limit = self._config.node.drain_seconds
+        deadline = asyncio.get_running_loop().time() + limit
         waits = [drained, asyncio.create_task(self._stop_now.wait())]
         await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         in_time = drained.done()
@@ -179,9 +180,22 @@ class Node:
         self._server.should_exit = True
         self._server.force_exit = self._stop_now.is_set()
         await serving
-        await closing
+        await self._close_in_time(closing, deadline)
         _log.info("ended")
         return KILLED if self._stop_now.is_set() else 0
+
+    async def _close_in_time(self, closing: asyncio.Task[None], deadline: float) -> None:
+        """Wait for workers to end, by force once time is up or the second signal comes.
+
+        A batch whose callers have all gone is nobody's open request, but may run for long.
+        """
+        now = asyncio.create_task(self._stop_now.wait())
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        await asyncio.wait([closing, now], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        now.cancel()
+        if not closing.done():
+            self._repository.kill()
+        await closing
 
     async def _first(self, task: asyncio.Task[None], event: asyncio.Event) -> None:
         """Wait until the task ends or the event is set."""

@@ -150,6 +150,10 @@ class DataPlane:
             raise
         return ticket
 
+    def count_refusal(self, model: ServedModel, error: RequestError) -> None:
+        """Count a request that ended before it could be submitted."""
+        self._metrics.ended(model.name, model.priority, _outcome(error))
+
     def abandon(self, ticket: Ticket) -> None:
         """Drop a request whose caller has gone."""
         self._engine.abandon(ticket)

@@ -49,8 +49,9 @@ class Engine:
         self._timer_at = math.inf
         self._open: set[Ticket] = set()
         self._running: set[RunningBatch] = set()
-        self._held: dict[WorkerProcess, Priority] = {}
-        """Workers that hold their share of the device, and the class that it counts as."""
+        self._held: dict[WorkerProcess, tuple[Priority, float]] = {}
+        """Workers that hold a share of the device, the class that it counts as and the share."""
+        self._closed: RequestError | None = None
         self._batch_numbers = count(1)
 
     @property
@@ -109,7 +110,8 @@ class Engine:
             self._fail(ticket, error)
 
     def fail_all(self, error: RequestError) -> None:
-        """Answer every request that waits with an error."""
+        """Answer every request that waits, or comes to wait again, with an error."""
+        self._closed = error
         for model in self._models:
             self.fail_waiting(model, error)
 
@@ -155,7 +157,7 @@ class Engine:
 
     def _idle_worker(self, model: ServedModel) -> WorkerProcess | None:
         for worker in model.workers:
-            if worker.in_flight == 0:
+            if worker.usable and worker.in_flight == 0:
                 return worker
         return None
 
@@ -171,7 +173,8 @@ class Engine:
             return None
         most = SLOTS if seconds == 0 else min(SLOTS, int(_AHEAD_SECONDS / seconds))
         for worker in model.workers:
-            if worker.in_flight < most and self._now - worker.busy_since < _AHEAD_SECONDS:
+            room = worker.usable and worker.in_flight < most
+            if room and self._now - worker.busy_since < _AHEAD_SECONDS:
                 return worker
         return None
 
@@ -202,8 +205,8 @@ class Engine:
         self._running.add(running)
         if worker not in self._held:
             worker.busy_since = now
-            self._held[worker] = _seen_as(running)
-            self._capacity.hold(self._held[worker], model.config.share)
+            self._held[worker] = (_seen_as(running), model.config.share)
+            self._capacity.hold(*self._held[worker])
         running.start(next(self._batch_numbers))
 
     def _ended(
@@ -212,7 +215,7 @@ class Engine:
         now, worker = self._clock.now(), running.worker
         self._running.discard(running)
         if worker.in_flight == 0:
-            self._capacity.release(self._held.pop(worker), running.model.config.share)
+            self._capacity.release(*self._held.pop(worker))
         if running.batch.aged:
             self._queue.aged_finished(now, now - running.started)
         if isinstance(answer, Done):
@@ -267,11 +270,16 @@ class Engine:
 
     def _run_again(self, running: RunningBatch) -> None:
         """Back into the queue, where their age puts them first."""
-        names = [spec.name for spec in running.model.inputs]
+        model, refusal = running.model, self._closed
+        if refusal is None and model.group is None:
+            refusal = UnavailableError(f"model '{model.name}' is not loaded any more")
+        elif refusal is None and running.signature != (model.inputs, model.outputs):
+            refusal = UnavailableError(
+                f"model '{model.name}' has changed while the request ran; send it anew"
+            )
         for ticket in running.tickets:
-            if [tensor.name for tensor in ticket.inputs] != names:
-                changed = f"model '{ticket.model}' has changed while the request ran; send it anew"
-                self._fail(ticket, UnavailableError(changed))
+            if refusal is not None:
+                self._fail(ticket, refusal)
             elif not ticket.answer.done():
                 self._queue.push(ticket)
 

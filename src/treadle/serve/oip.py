@@ -59,13 +59,17 @@ class _Request(Struct):
 _decode_request = msgspec.json.Decoder(_Request).decode
 
 
-def decode_request(body: Buffer, header_nbytes: int | None) -> InferenceRequest:
+def decode_request(
+    body: Buffer, header_nbytes: int | None, *, texts: bool = True
+) -> InferenceRequest:
     """Read a request.
 
     Args:
         body: The whole HTTP body: a JSON object, and binary tensor data behind it.
         header_nbytes: Size of the JSON object (``Inference-Header-Content-Length``); None where
             there is nothing else.
+        texts: Whether BYTES inputs are taken. Their binary data is walked element by element,
+            which is not to be done for a model that has no use for it.
 
     Raises:
         InvalidRequestError: If it is malformed; says where and what is expected.
@@ -83,7 +87,7 @@ def decode_request(body: Buffer, header_nbytes: int | None) -> InferenceRequest:
         raise InvalidRequestError(f"failed to parse the request JSON: {error}") from None
     tensors, position = [], header_nbytes
     for entry in request.inputs:
-        tensor, position = _decode_input(entry, view, position)
+        tensor, position = _decode_input(entry, view, position, texts=texts)
         tensors.append(tensor)
     if position != len(view):
         raise InvalidRequestError(
@@ -153,7 +157,9 @@ def encode_response(
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), blobs
 
 
-def _decode_input(entry: _Input, body: memoryview, position: int) -> tuple[Tensor, int]:
+def _decode_input(
+    entry: _Input, body: memoryview, position: int, *, texts: bool
+) -> tuple[Tensor, int]:
     """One input, and where the binary data of the next one starts."""
     where = f"input '{entry.name}'"
     if entry.datatype not in DTYPES:
@@ -178,6 +184,8 @@ def _decode_input(entry: _Input, body: memoryview, position: int) -> tuple[Tenso
         )
     tensor = Tensor(entry.name, entry.datatype, shape, body[position : position + nbytes])
     due = fixed_nbytes(entry.datatype, shape)
+    if due is None and not texts:
+        raise InvalidRequestError(f"{where} is BYTES; this model takes no input of that type")
     if due is None:
         check_bytes(tensor, count)
     elif due != nbytes:

@@ -107,10 +107,11 @@ class Repository:
             await self._engine.drained(name)
             old, beside = model.group, [m for m in self._beside(model) if m is not model]
             model.state, model.reason, model.group = ModelState.UNAVAILABLE, "unloaded", None
-            if not beside or await self._host(beside) is not None:
-                for other in beside:
-                    self._lost_model(other, "its worker was ended and did not load again")
+            if not beside:
                 old.retire()
+            elif await self._host(beside) is not None:
+                _log.error("the shared worker keeps running, and its memory", extra={"model": name})
+                return
             await old.ended()
 
     async def close(self) -> None:

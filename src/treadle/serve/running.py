@@ -43,6 +43,8 @@ class RunningBatch:
         self.worker = worker
         self._slot = self.worker.take_slot()
         self.started = started
+        self.signature = (model.inputs, model.outputs)
+        """Of the model as it was when the batch started."""
         self.rows = sum(ticket.rows for ticket in tickets)
         self._on_end = on_end
         self._loop = loop
@@ -53,14 +55,16 @@ class RunningBatch:
         """Put the inputs where the worker reads them, and have it run."""
         slices, pieces, nbytes = self._place_inputs()
         run = Run(number, self._slot.number, self.model.name, self.rows, tuple(slices))
+        view = self._slot.inputs.reserve(nbytes)
         if nbytes > _LONG_COPY_BYTES:
-            self._copying = asyncio.create_task(self._start_long(run, pieces, nbytes))
+            self._copying = asyncio.create_task(self._start_long(run, pieces, view))
         else:
-            _copy_in(self._slot.inputs.reserve(nbytes), pieces)
+            _copy_in(view, pieces)
             self._run(run)
 
-    async def _start_long(self, run: Run, pieces: list[tuple[int, Buffer]], nbytes: int) -> None:
-        view = self._slot.inputs.reserve(nbytes)
+    async def _start_long(
+        self, run: Run, pieces: list[tuple[int, Buffer]], view: memoryview
+    ) -> None:
         await asyncio.to_thread(_copy_in, view, pieces)
         self._run(run)
 
@@ -89,6 +93,8 @@ class RunningBatch:
         return slices, pieces, end
 
     def _answered(self, answer: Done | Failed) -> None:
+        if self._limit is not None:
+            self._limit.cancel()  # it has run; copying its answer is not its doing
         if isinstance(answer, Failed):
             self._end(answer, [])
         elif sum(s.nbytes for s in answer.outputs) > _LONG_COPY_BYTES:

@@ -116,7 +116,11 @@ async def test_another_process_reads_binary_data_too(codec: Codec) -> None:
     assert content(request) == content(oip.decode_request(body, len(header)))
 
 
-@pytest.mark.parametrize("body", [LARGE[:-1], body_of(5) + b"x", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body",
+    [LARGE[:-1], body_of(5) + b"x", b"[" * 100_000],
+    ids=["cut short", "too long", "too deep"],
+)
 async def test_another_process_refuses_the_same(codec: Codec, body: bytes) -> None:
     with pytest.raises(InvalidRequestError) as here:
         oip.decode_request(body, None)

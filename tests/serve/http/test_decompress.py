@@ -87,6 +87,11 @@ async def test_what_follows_compressed_data_is_not_silently_dropped(
         await codec.decompress(COMPRESSIONS[encoding](b"text") + b"more", encoding)
 
 
+async def test_deflate_knows_no_members(codec: Codec) -> None:
+    with pytest.raises(InvalidRequestError, match="deflate"):
+        await codec.decompress(zlib.compress(b"one") + zlib.compress(b"two"), "deflate")
+
+
 async def test_a_gzip_body_of_several_members_is_all_of_them(codec: Codec) -> None:
     """As RFC 1952 defines it, and as parallel compressors write it."""
     body = gzip.compress(b"one ") + gzip.compress(b"two ") + gzip.compress(b"three")

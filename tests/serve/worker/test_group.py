@@ -146,6 +146,15 @@ async def test_a_retired_group_finishes_its_batch_first(start: Start) -> None:
     await watched.ended()
 
 
+async def test_the_end_of_a_batch_is_passed_on(start: Start) -> None:
+    watched = start()
+    await watched.started()
+    watched.changed.clear()
+    await InFlight(watched.worker, 2).result()
+    watched.group.batch_ended(watched.worker)
+    assert watched.changed.is_set()
+
+
 async def test_a_worker_of_a_retired_group_that_dies_is_not_replaced(start: Start) -> None:
     watched = start(model("worker_models:Misbehaves"))
     await watched.started()

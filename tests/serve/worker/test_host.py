@@ -83,6 +83,14 @@ def test_rows_of_text_say_where_each_ends(host: LocalHost, rows: int) -> None:
     assert start == place.nbytes
 
 
+def test_rows_without_any_text_all_end_at_once(host: LocalHost) -> None:
+    inputs, outputs = (("x", "BYTES", (-1, -1)),), (("y", "BYTES", (-1, -1)),)
+    host.load(model("worker_models:echoes", inputs=inputs, outputs=outputs, max_batch=8))
+    answer = host.answer(rows=3, x=np.empty((3, 0), object))
+    assert isinstance(answer, Done)
+    assert (answer.outputs[0].nbytes, answer.outputs[0].row_ends) == (0, (0, 0, 0))
+
+
 def test_without_batches_text_says_no_rows(host: LocalHost) -> None:
     returning(host, "texts", max_batch=1, datatype="BYTES")
     answer = host.answer(x=X)

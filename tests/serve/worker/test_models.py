@@ -32,7 +32,15 @@ def test_forms(host: LocalHost, factory: str, declared: dict[str, object]) -> No
     assert host.run(x=X)["y"].tolist() == [[2.0, 4.0]]
 
 
-@pytest.mark.parametrize("factory", ["worker_models:WithContext", "worker_models:with_context"])
+@pytest.mark.parametrize(
+    "factory",
+    [
+        "worker_models:WithContext",
+        "worker_models:with_context",
+        "worker_models:with_a_context_by_any_name",
+        "worker_models:with_a_context_that_may_be_missing",
+    ],
+)
 def test_a_factory_with_a_parameter_is_told_where_its_model_runs(
     host: LocalHost, factory: str
 ) -> None:

@@ -181,6 +181,16 @@ async def test_what_a_model_prints_is_logged_line_by_line(
     assert {record.__dict__["worker"] for record in caplog.records} == {"w"}
 
 
+async def test_a_line_without_end_does_not_fill_the_log(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = await start(factory="worker_models:Misbehaves")
+    with caplog.at_level(logging.INFO, "treadle.worker"):
+        assert await InFlight(worker, -8).result() == -16.0
+        await until(lambda: caplog.messages[-1:] == ["after"])
+    assert sum(map(len, caplog.messages)) < 500_000
+
+
 async def variable(start: Start, name: str, env: Mapping[str, str]) -> str:
     """A variable as a model sees it."""
     worker = await start(env)

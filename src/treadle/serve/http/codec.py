@@ -50,13 +50,14 @@ class Codec:
         """
         if header_nbytes == 0:
             return oip.decode_raw_request(body, inputs)
+        texts = any(spec.datatype == "BYTES" for spec in inputs)
         # A request that is all small is the common one; only then ask what exactly is large.
         if len(body) > _SMALL_JSON_BYTES:
             json_nbytes = len(body) if header_nbytes is None else header_nbytes
             # BYTES elements are walked one by one, so binary data of that type is slow, too.
-            if json_nbytes > _SMALL_JSON_BYTES or any(i.datatype == "BYTES" for i in inputs):
+            if json_nbytes > _SMALL_JSON_BYTES or texts:
                 return None
-        return oip.decode_request(body, header_nbytes)
+        return oip.decode_request(body, header_nbytes, texts=texts)
 
     async def decode_large(self, body: bytes, header_nbytes: int | None) -> InferenceRequest:
         """Read a large request body in another process.

@@ -27,6 +27,7 @@ from treadle.serve.tracing import Tracer
 _log = logging.getLogger("treadle.http")
 
 _HEADER_LENGTH = b"inference-header-content-length"
+_LONGEST_LOGGED_ID = 128
 _JOINED_BYTES = 64 << 10
 
 _JSON_HEADERS: Headers = [(b"content-type", b"application/json")]
@@ -52,7 +53,7 @@ class InferEndpoint:
         request_id = headers.get(b"x-request-id", b"").decode("latin-1")
         try:
             model, request = await self._read(name, version, headers, receive)
-            request_id = request_id or request.id
+            request_id = request_id or request.id[:_LONGEST_LOGGED_ID]
             ticket = self._plane.submit(model, request, arrived)
             self._clients.watch(ticket, receive)
             try:
@@ -76,6 +77,15 @@ class InferEndpoint:
         self, name: str, version: str, headers: dict[bytes, bytes], receive: Receive
     ) -> tuple[ServedModel, InferenceRequest]:
         model = self._plane.find(name, version)
+        try:
+            return model, await self._decode(model, headers, receive)
+        except RequestError as error:
+            self._plane.count_refusal(model, error)
+            raise
+
+    async def _decode(
+        self, model: ServedModel, headers: dict[bytes, bytes], receive: Receive
+    ) -> InferenceRequest:
         announced = _number(headers, b"content-length")
         body = await read_body(receive, self._max_body_bytes, announced)
         if encoding := headers.get(b"content-encoding"):
@@ -84,7 +94,7 @@ class InferEndpoint:
         request = self._codec.decode_small(body, header_nbytes, model.inputs)
         if request is None:
             request = await self._codec.decode_large(body, header_nbytes)
-        return model, request
+        return request
 
     async def _write(
         self, model: ServedModel, request: InferenceRequest, answer: Answer

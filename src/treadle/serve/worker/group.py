@@ -167,8 +167,11 @@ class WorkerGroup:
             answer = LoadFailed(self.models[0], f"{answer} while loading")
         if not first_answer.done():
             first_answer.set_result(answer)
-        elif not self._live:
+        elif self._live or self._loading:
+            _log.error("not restarted: %s", answer.reason, extra={"worker": self.name})
+        else:
             self._on_lost(self, answer.reason)
+            self.retire()
 
     async def _pause(self, failures: int) -> None:
         """Wait before the next start: longer after each failure, cut short by retirement."""

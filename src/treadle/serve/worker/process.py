@@ -61,7 +61,6 @@ class WorkerProcess:
         self.name = name
         self.busy_since = 0.0
         """When it began with what it does now. Kept by whoever gives it batches."""
-        self._slots = slots
         self._free_slots = list(slots)
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[ModelError] = loop.create_future()
@@ -130,21 +129,32 @@ class WorkerProcess:
         """Batches that hold a slot."""
         return SLOTS - len(self._free_slots)
 
+    @property
+    def usable(self) -> bool:
+        """Whether it can still be sent a batch: it has not hung up."""
+        return self._control.fileno() >= 0
+
     def take_slot(self) -> Slot:
         return self._free_slots.pop()
 
     def free_slot(self, slot: Slot) -> None:
         self._free_slots.append(slot)
+        if self.exited.done():
+            slot.close()
 
     def run(self, message: Run, on_answer: OnAnswer, on_death: OnDeath) -> None:
         """Have a batch run whose inputs lie in its slot; one callback will be called."""
         if self.exited.done():  # while the inputs were being copied
             asyncio.get_running_loop().call_soon(on_death, self.exited.result(), False)
             return
-        self._running[message.batch] = (on_answer, on_death)
-        # A send fails only if the process is gone, and then _watch_exit will say so.
-        with contextlib.suppress(OSError):
+        try:
             self._control.send(messages.encode(message))
+        except OSError as error:  # it is gone, or so stuck that its socket is full
+            self.kill(f"could not be sent a batch: {error}")
+            gone = ModelError(f"worker {self.name!r} could not be sent a batch: {error}")
+            asyncio.get_running_loop().call_soon(on_death, gone, False)
+        else:
+            self._running[message.batch] = (on_answer, on_death)
 
     def kill(self, reason: str) -> None:
         """End the process at once; its batch fails with ``reason``."""
@@ -204,7 +214,7 @@ class WorkerProcess:
         for number, (_, on_death) in enumerate(running.values()):
             on_death(error, number == 0)
         self.exited.set_result(error)
-        for slot in self._slots:
+        for slot in self._free_slots:  # the others are closed when they are given back
             slot.close()
 
     async def _forward_output(self) -> None:
@@ -224,5 +234,7 @@ class WorkerProcess:
 
 def _describe_exit(code: int) -> str:
     if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
+        known = {number.value for number in signal.Signals}
+        name = signal.Signals(-code).name if -code in known else f"signal {-code}"
+        return f"was killed by {name}"
     return f"ended with exit code {code}"

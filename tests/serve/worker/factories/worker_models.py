@@ -55,6 +55,15 @@ class WithContext(Doubles):
         return {"y": self._answer}
 
 
+def with_a_context_by_any_name(place):  # type: ignore[no-untyped-def]
+    return WithContext(place)
+
+
+def with_a_context_that_may_be_missing(context: ModelContext | None = None) -> WithContext:
+    assert context is not None
+    return WithContext(context)
+
+
 def without_context() -> Doubles:
     return Doubles()
 
@@ -150,6 +159,8 @@ class Misbehaves(Doubles):
                 print("another", "no end", sep="\n", end="", flush=True)
             case -7:
                 signal.pause()
+            case -8:
+                print("x" * 1_000_000, "after", sep="\n", flush=True)
         return super().__call__(inputs)
 
 
