@@ -87,7 +87,7 @@ def infer(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send one request to a model of the running node and print the answer."""
+    """Send one request to a model and print the answer."""
     from treadle.cli.infer import run
 
     run(model, inputs or [], priority=priority, timeout_seconds=timeout, as_json=as_json)

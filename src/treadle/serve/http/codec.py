@@ -91,6 +91,8 @@ class Codec:
         Raises:
             InvalidRequestError: If an output that was asked for as JSON cannot be written so.
         """
+        for tensor in tensors:
+            tensor.data = bytes(tensor.data)  # views do not travel between processes
         return await self._elsewhere(
             oip.encode_response, model.name, model.config.version, request_id, tensors, binary
         )
