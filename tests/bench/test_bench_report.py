@@ -73,6 +73,7 @@ def results() -> Results:
             proportions={"urgent": 0.8, "patient": 0.2},
             clients=34,
             capacity_requests_per_second=11.1,
+            warnings=("others were busy",),
         ),
         runs=(run("fifo", 1.2), run("priority", 0.04)),
         comparisons=(
@@ -113,6 +114,7 @@ def test_every_policy_has_a_table_with_a_total(printed: list[str]) -> None:
 
 def test_the_calibration_is_shown(printed: list[str]) -> None:
     assert "urgent 3.80 50% 8.00" in printed
+    assert "warning: others were busy" in printed
     assert any("capacity: 11.1 requests/s" in line and "90% of it" in line for line in printed)
 
 

@@ -49,7 +49,7 @@ def run_of(
         total=_figures(recording, np.ones(len(schedule), np.bool_), promised),
         send_lag=lag,
         cpu=cpu,
-        warnings=tuple(_warnings(lag, cpu)),
+        warnings=(*_lag_warnings(lag), *busy_warnings(cpu)),
     )
 
 
@@ -115,21 +115,25 @@ def _send_lag(recording: Recording) -> SendLag | None:
     return SendLag(p50_seconds=p50, p99_seconds=p99, max_seconds=float(lags.max()))
 
 
-def _warnings(lag: SendLag | None, cpu: CpuUse) -> list[str]:
-    warnings = []
+def busy_warnings(cpu: CpuUse) -> tuple[str, ...]:
+    """What to think of figures that were taken beside other programs."""
+    if cpu.other_cores <= OTHERS_CORES:
+        return ()
+    return (
+        f"other programs used {cpu.other_cores:.1f} cores meanwhile: measure again when the "
+        "machine is quiet",
+    )
+
+
+def _lag_warnings(lag: SendLag | None) -> tuple[str, ...]:
     if lag is None:
-        warnings.append("no request arrived: measure for longer, or at a higher rate")
-    elif lag.p99_seconds > LATE_SECONDS:
-        warnings.append(
-            f"the generator itself was late: {lag.p99_seconds * 1000:.1f} ms at its P99, which "
-            "the latencies include"
-        )
-    if cpu.other_cores > OTHERS_CORES:
-        warnings.append(
-            f"other programs used {cpu.other_cores:.1f} cores meanwhile: measure again when the "
-            "machine is quiet"
-        )
-    return warnings
+        return ("no request arrived: measure for longer, or at a higher rate",)
+    if lag.p99_seconds <= LATE_SECONDS:
+        return ()
+    return (
+        f"the generator itself was late: {lag.p99_seconds * 1000:.1f} ms at its P99, which the "
+        "latencies include",
+    )
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from treadle.bench.arrivals import Schedule, draw_arrivals
 from treadle.bench.calibrate import Effort, Stage, calibrate, parse_mix, warm_up
 from treadle.bench.cpu import CpuMeter, pids_of
-from treadle.bench.figures import compare, run_of
+from treadle.bench.figures import busy_warnings, compare, run_of
 from treadle.bench.machine import command_line, describe_machine, versions
 from treadle.bench.openloop import drive
 from treadle.bench.ownnode import OwnNode
@@ -108,10 +108,12 @@ async def _calibrate(
     client: NodeClient, traffic: Sequence[ModelTraffic], plan: Plan, policy: str, stage: Stage
 ) -> Calibration:
     parts = parse_mix(plan.mix, [model.name for model in traffic])
+    meter = CpuMeter(pids_of(await client.get(_STATUS)))
     calibration = await calibrate(
         client, traffic, parts, plan.effort, stage, measure_capacity=plan.rate is None
     )
-    return replace(calibration, policy=policy)
+    cpu = meter.use()
+    return replace(calibration, policy=policy, cpu=cpu, warnings=busy_warnings(cpu))
 
 
 def _rates(calibration: Calibration, plan: Plan) -> dict[str, float]:

@@ -21,6 +21,8 @@ def print_report(console: Console, results: Results) -> None:
 def _parts(results: Results) -> Iterator[RenderableType]:
     yield calibration_table(results.calibration, results.rates)
     yield capacity_line(results)
+    for warning in results.calibration.warnings:
+        yield f"warning: {warning}"
     for run in results.runs:
         yield ""
         yield run_table(run)

@@ -21,6 +21,7 @@ One object, indented. Times are in seconds, fractions from 0 to 1, and what is n
       clients                       that kept the node busy while capacity was measured
       capacity_requests_per_second  all models together, in these proportions; null if a rate
                                     was given
+      cpu, warnings                 as in a run
     runs          one for each policy, in the order they were measured
       policy
       models      figures by model
@@ -80,14 +81,6 @@ class Figures(Struct, frozen=True, kw_only=True):
     failed: int
 
 
-class SendLag(Struct, frozen=True, kw_only=True):
-    """How late the generator sent, which is its own fault and not the server's."""
-
-    p50_seconds: float
-    p99_seconds: float
-    max_seconds: float
-
-
 class CpuUse(Struct, frozen=True, kw_only=True):
     """Cores that were busy on average."""
 
@@ -96,6 +89,14 @@ class CpuUse(Struct, frozen=True, kw_only=True):
     """Of the node's process and its workers."""
     other_cores: float
     """Of everything else on the machine."""
+
+
+class SendLag(Struct, frozen=True, kw_only=True):
+    """How late the generator sent, which is its own fault and not the server's."""
+
+    p50_seconds: float
+    p99_seconds: float
+    max_seconds: float
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -119,6 +120,8 @@ class Calibration(Struct, frozen=True, kw_only=True):
     proportions: dict[str, float]
     clients: int
     capacity_requests_per_second: float | None
+    cpu: CpuUse | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
