@@ -71,7 +71,7 @@ JSON = """\
     "_meta": {
         "requires": {"python_version": "3.12"},
         "sources": [
-            {"name": "pypi", "url": "https://pypi.org/simple", "verify_ssl": true}
+            {"name": "pypi", "url": "https://packages.example/simple", "verify_ssl": true}
         ]
     },
     "default": {
