@@ -259,12 +259,8 @@ class Engine:
                 ticket.batch_key = object()
             self._run_again(running)
             return
-        name = running.model.name
-        error = (
-            ModelError(f"model '{name}' failed: {answer.reason}")
-            if isinstance(answer, Failed)
-            else ModelError(f"model '{name}' failed: {answer}")
-        )
+        reason = answer.reason if isinstance(answer, Failed) else answer
+        error = ModelError(f"model '{running.model.name}' failed: {reason}")
         for ticket in running.tickets:
             self._fail(ticket, error)
 

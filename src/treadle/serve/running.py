@@ -10,10 +10,10 @@ from treadle.schedule import Batch
 from treadle.serve.model import ServedModel
 from treadle.serve.tensors import Buffer, Tensor
 from treadle.serve.ticket import Ticket
+from treadle.serve.worker.arena import aligned
 from treadle.serve.worker.messages import Done, Failed, Run, Slice
 from treadle.serve.worker.process import WorkerProcess
 
-_ALIGNMENT = 64
 _LONG_COPY_BYTES = 4 << 20
 """Copies above this size would hold up the event loop for about a millisecond."""
 
@@ -81,7 +81,7 @@ class RunningBatch:
         """Decide where each caller's rows go, so that callers lie one behind the other."""
         slices, pieces, end = [], [], 0
         for index, spec in enumerate(self.model.inputs):
-            start = end = -(-end // _ALIGNMENT) * _ALIGNMENT
+            start = end = aligned(end)
             for ticket in self.tickets:
                 data = ticket.inputs[index].data
                 pieces.append((end, data))

@@ -25,10 +25,13 @@ class GateOptions:
 
     priority: Priority
     folder: Path
+    """The turnstile folder, or the page of the only GPU."""
     name: str = ""
     memory_bytes: int | None = None
     gpus: str | None = None
     """As ``CUDA_VISIBLE_DEVICES`` takes them."""
+    library: Path | None = None
+    """The gate to preload, instead of the one that was built here."""
 
 
 def gate_environment(
@@ -41,9 +44,11 @@ def gate_environment(
     Raises:
         TurnstileError: If the gate's library is missing.
     """
-    preload = [str(gate_library_path()), *environment.get("LD_PRELOAD", "").split()]
+    # The loader takes spaces and colons between the names of libraries.
+    kept = environment.get("LD_PRELOAD", "").replace(":", " ").split()
+    preload = [str(options.library or gate_library_path()), *kept]
     variables = {
-        "LD_PRELOAD": " ".join(dict.fromkeys(preload)),
+        "LD_PRELOAD": ":".join(dict.fromkeys(preload)),
         "TREADLE_TURNSTILE": str(options.folder),
         "TREADLE_CLASS": options.priority.label,
     }

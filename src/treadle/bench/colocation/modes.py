@@ -6,7 +6,6 @@ A mode is written as a name and its knobs, so that a sweep is a list of cells:
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from types import MappingProxyType
 
 from treadle.bench.colocation.gate import Gate
 from treadle.errors import ConfigError
+from treadle.turnstile import launch
+from treadle.types import Priority
 
 CRITICAL = "critical"
 BACKGROUND = "background"
@@ -141,13 +142,11 @@ def gate_environment(member: str, *, name: str, gate: Gate) -> dict[str, str]:
         name: What the turnstile shows for it.
         gate: The gate of this run.
     """
-    preloaded = [str(gate.library), os.environ.get("LD_PRELOAD", "")]
-    return {
-        "LD_PRELOAD": ":".join(filter(None, preloaded)),
-        "TREADLE_TURNSTILE": str(gate.page),
-        "TREADLE_CLASS": member,
-        "TREADLE_NAME": name,
-    }
+    return launch.gate_environment(
+        launch.GateOptions(
+            priority=Priority.parse(member), folder=gate.page, name=name, library=gate.library
+        )
+    )
 
 
 def mps_environment(mode: Mode, member: str, pipe_directory: Path) -> dict[str, str]:

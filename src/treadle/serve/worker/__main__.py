@@ -28,7 +28,7 @@ from treadle.serve.tensors import (
     to_array,
 )
 from treadle.serve.worker import messages
-from treadle.serve.worker.arena import Arena
+from treadle.serve.worker.arena import Arena, aligned
 from treadle.serve.worker.messages import (
     Done,
     Failed,
@@ -42,8 +42,6 @@ from treadle.serve.worker.messages import (
 )
 from treadle.serve.worker.models import RunnableModel, load_model
 from treadle.types import TensorSpec
-
-_ALIGNMENT = 64
 
 
 class Host:
@@ -121,7 +119,7 @@ class Host:
             tensors.append(from_array(spec.name, array))
         slices, end = [], 0
         for tensor in tensors:
-            start = -(-end // _ALIGNMENT) * _ALIGNMENT
+            start = aligned(end)
             end = start + len(tensor.data)
             ends = _row_ends(tensor, rows) if tensor.datatype == "BYTES" else ()
             slices.append(

@@ -7,6 +7,12 @@ import os
 
 _PAGE = mmap.PAGESIZE
 _FIRST_BYTES = 1 << 20
+_ALIGNMENT = 64
+
+
+def aligned(offset: int) -> int:
+    """The first place for a tensor at or behind ``offset``: the start of a cache line."""
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT
 
 
 class Arena:
