@@ -148,8 +148,7 @@ def test_an_idle_worker_that_is_killed_is_missed_by_nobody(node: RunningNode) ->
 def test_a_stopped_worker_is_replaced_once_its_batch_is_late(node: RunningNode) -> None:
     (before,) = pids(node, "hangs")
     os.kill(before, signal.SIGSTOP)
-    assert "ran longer than 1 s" in error(infer(node, "hangs", 1), 500)
-    assert result(infer(node, "hangs", 2)) == [4]
+    assert result(infer(node, "hangs", 1)) == [2], "it had not begun with the batch"
     assert pids(node, "hangs") != [before]
 
 

@@ -137,8 +137,11 @@ class Engine:
         now = self._now = self._clock.now()
         for ticket in cast(list[Ticket], self._queue.expire(now)):
             self._fail(ticket, DeadlineError("Request timeout expired"))
+        sent_to = set()
         while batch := self._queue.take(now, ready=self._ready, fits=self._fits):
-            self._start(batch, now)
+            sent_to.add(self._start(batch, now))
+        for worker in sent_to:
+            worker.flush()
         self._plan_timer(now)
 
     def _ready(self, name: str) -> bool:
@@ -194,7 +197,7 @@ class Engine:
         self._timer = None
         self._dispatch()
 
-    def _start(self, batch: Batch, now: float) -> None:
+    def _start(self, batch: Batch, now: float) -> WorkerProcess:
         model = self._models[batch.model]
         tickets = cast(tuple[Ticket, ...], batch.entries)
         for ticket in tickets:
@@ -208,6 +211,7 @@ class Engine:
             self._held[worker] = (_seen_as(running), model.config.share)
             self._capacity.hold(*self._held[worker])
         running.start(next(self._batch_numbers))
+        return worker
 
     def _ended(
         self, running: RunningBatch, answer: Done | Failed | ModelError | None, outputs: Outputs

@@ -52,7 +52,7 @@ class RunningBatch:
         self._copying: asyncio.Task[None] | None = None
 
     def start(self, number: int) -> None:
-        """Put the inputs where the worker reads them, and have it run."""
+        """Put the inputs where the worker reads them; it runs when its worker is flushed."""
         slices, pieces, nbytes = self._place_inputs()
         run = Run(number, self._slot.number, self.model.name, self.rows, tuple(slices))
         view = self._slot.inputs.reserve(nbytes)
@@ -67,6 +67,7 @@ class RunningBatch:
     ) -> None:
         await asyncio.to_thread(_copy_in, view, pieces)
         self._run(run)
+        self.worker.flush()
 
     def _run(self, run: Run) -> None:
         limit = self.model.config.run_limit_seconds

@@ -33,7 +33,9 @@ class EndedError(Exception):
 class InFlight:
     """A batch of one row on its way through a worker."""
 
-    def __init__(self, worker: WorkerProcess, value: float, model: str = "m") -> None:
+    def __init__(
+        self, worker: WorkerProcess, value: float, model: str = "m", *, flush: bool = True
+    ) -> None:
         self._worker = worker
         self._slot: Slot = worker.take_slot()
         self._answer: asyncio.Future[Done | Failed] = asyncio.get_running_loop().create_future()
@@ -43,6 +45,8 @@ class InFlight:
             self._answer.set_result,
             lambda error, began: self._answer.set_exception(EndedError(error, began)),
         )
+        if flush:
+            worker.flush()
 
     async def answer(self) -> Done | Failed:
         """The answer as it comes; the slot is free again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -156,7 +157,10 @@ def test_every_answer_can_be_sent(host: LocalHost) -> None:
     """Also that of a model with many text outputs to the largest batch there is."""
     host.load(model("worker_models:ManyTexts", max_batch=4096))
     answer = host.answer(rows=4096, x=np.zeros((4096, 2), np.float32))
-    assert len(messages.encode(answer)) <= messages.MAX_MESSAGE_BYTES
+    data = messages.encode_answer(answer)
+    assert len(data) <= messages.MAX_MESSAGE_BYTES
+    (sent,) = messages.decode_from_worker(messages.encode([msgspec.Raw(data)]))
+    assert sent == Failed(answer.batch, "4096 rows of 8 BYTES outputs are too many")
 
 
 def test_input_that_does_not_fill_its_shape_is_a_failure(host: LocalHost) -> None:

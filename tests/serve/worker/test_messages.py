@@ -30,15 +30,13 @@ TO_WORKER: list[ToWorker] = [
     Load((), 0),
     Load((model(), model(None, onnx="m.onnx", inputs=FLOATS, outputs=RESULT)), 19),
     Load((model(parameters={"a": [1, 2.5, "ü", None, True], "b": {"c": {}}}),), 5),
-    Run(1, 0, "m", 3, (SLICE, TEXTS)),
-    Run(2**40, 3, "m", 1, ()),
+    (Run(1, 0, "m", 3, (SLICE, TEXTS)), Run(2**40, 3, "m", 1, ())),
 ]
 FROM_WORKER: list[FromWorker] = [
     Loaded({}),
     Loaded({"m": ((("x", "FP32", (-1, 2)),), (("y", "BYTES", ()), ("z", "BOOL", (1,))))}),
     LoadFailed("m", "no such file: größer"),
-    Done(7, (SLICE, TEXTS), 0.001, 0.25, 1e-9),
-    Failed(8, "ValueError: no"),
+    (Done(7, (SLICE, TEXTS), 0.001, 0.25, 1e-9), Failed(8, "ValueError: no")),
 ]
 
 
@@ -84,4 +82,21 @@ def test_the_largest_batch_of_texts_fits_a_message() -> None:
     """As many rows as a batch may have, each of which ends somewhere else."""
     ends = tuple(range(0, 4096 * 2**20, 2**20))
     answer = Done(1, (Slice("t", "BYTES", (4096,), 0, ends[-1], ends),), 0.1, 0.1, 0.1)
-    assert len(messages.encode(answer)) < messages.MAX_MESSAGE_BYTES
+    data = messages.encode_answer(answer)
+    assert data == messages.encode(answer)
+    assert len(data) < messages.MAX_MESSAGE_BYTES
+
+
+def test_answers_that_travel_together_fit_a_message() -> None:
+    answers: list[Done | Failed] = [Done(1, (SLICE,), 0.1, 0.1, 0.1)]
+    answers += [Failed(n, "x" * messages.MAX_REASON_CHARS) for n in range(2, 40)]
+    together, sent = messages.Answers(), []
+    for answer in answers:
+        data = messages.encode_answer(answer)
+        if not together.have_room_for(data):
+            sent.append(together.take())
+        together.add(data)
+    sent.append(together.take())
+    assert len(sent) > 1
+    assert max(map(len, sent)) <= messages.MAX_MESSAGE_BYTES
+    assert [a for data in sent for a in messages.decode_from_worker(data)] == answers

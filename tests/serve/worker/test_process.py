@@ -78,11 +78,12 @@ async def test_a_worker_that_ended_leaves_nothing_open(how: str) -> None:
 async def test_batches_that_are_sent_ahead_are_answered_in_order(start: Start) -> None:
     worker = await start(factory="worker_models:Misbehaves")
     assert worker.in_flight == 0
-    batches = [InFlight(worker, value) for value in (1, -1, 2, 3)]
+    batches = [InFlight(worker, value) for value in (1, -1, 2, 3, 4, 5, 6, 7)]
     assert worker.in_flight == len(batches) == SLOTS
     assert await batches[3].result() == 6.0
     assert isinstance(await batches[1].answer(), Failed)
-    assert [await batches[0].result(), await batches[2].result()] == [2.0, 4.0]
+    others = [await batch.result() for n, batch in enumerate(batches) if n not in (1, 3)]
+    assert others == [2.0, 4.0, 8.0, 10.0, 12.0, 14.0]
     assert worker.in_flight == 0
 
 
@@ -127,6 +128,7 @@ def _wait_for_its_end(worker: WorkerProcess) -> None:
 async def test_a_killed_worker_dies_for_the_reason_given(start: Start) -> None:
     worker = await start(factory="worker_models:Misbehaves")
     hangs = InFlight(worker, -7)
+    await until(lambda: worker.began_last)
     worker.kill("was ended: a batch ran longer than 1 s")
     death = await hangs.death()
     assert str(death) == "worker 'w' was ended: a batch ran longer than 1 s"
@@ -144,6 +146,7 @@ async def test_a_batch_for_a_worker_that_has_died_is_told_so(start: Start) -> No
         death = EndedError(error, began)
 
     worker.run(Run(1, 0, "m", 1, ()), lambda _: None, on_death)
+    worker.flush()
     await asyncio.sleep(0)
     assert death is not None
     assert str(death) == "worker 'w' was killed by SIGKILL"
@@ -159,6 +162,25 @@ async def test_a_worker_that_does_nothing_when_it_is_asked_to_end_can_still_be_k
     worker.hang_up()
     worker.kill("did not end")
     assert str(await hangs.death()) == "worker 'w' did not end"
+
+
+async def test_short_batches_that_are_sent_together_are_each_answered(start: Start) -> None:
+    worker = await start(factory="worker_models:Misbehaves")
+    batches = [InFlight(worker, value, flush=False) for value in (1, -1, 2)]
+    worker.flush()
+    assert await batches[2].result() == 4.0
+    assert isinstance(await batches[1].answer(), Failed)
+    assert await batches[0].result() == 2.0
+
+
+async def test_of_batches_that_were_sent_together_only_the_one_that_ran_is_to_blame(
+    start: Start,
+) -> None:
+    worker = await start(factory="worker_models:Misbehaves")
+    batches = [InFlight(worker, value, flush=False) for value in (1, -4, 3)]
+    worker.flush()
+    deaths = [await batch.death() for batch in batches]
+    assert [death.began for death in deaths] == [False, True, False]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

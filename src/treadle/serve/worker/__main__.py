@@ -1,7 +1,7 @@
 """The worker program: hosts models, runs one batch at a time, ends when its node does.
 
-It is started by the node with inherited descriptors: a control socket, and for each slot the arena
-that inputs lie in and the arena that outputs go to.
+It is started by the node with inherited descriptors: a control socket, the place for its progress,
+and for each slot the arena that inputs lie in and the arena that outputs go to.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from treadle.serve.tensors import (
     to_array,
 )
 from treadle.serve.worker import messages
-from treadle.serve.worker.arena import Arena, aligned
+from treadle.serve.worker.arena import Arena, Progress, aligned
 from treadle.serve.worker.messages import (
+    Answers,
     Done,
     Failed,
     Load,
@@ -42,6 +43,9 @@ from treadle.serve.worker.messages import (
 )
 from treadle.serve.worker.models import RunnableModel, load_model
 from treadle.types import TensorSpec
+
+_TOGETHER_SECONDS = 0.0002
+"""Answers are sent together if the first is not kept back for longer than about this."""
 
 
 class Host:
@@ -87,12 +91,7 @@ class Host:
             traceback.print_exc()
             return Failed(message.batch, messages.shorten(f"{type(error).__name__}: {error}"))
         written = time.perf_counter()
-        done = Done(message.batch, slices, read - started, ran - read, written - ran)
-        # Only thousands of rows of several texts come near; who asked for fewer is answered then.
-        if rows is not None and len(messages.encode(done)) > messages.MAX_MESSAGE_BYTES:
-            texts = sum(bool(place.row_ends) for place in slices)
-            return Failed(message.batch, f"{rows} rows of {texts} BYTES outputs are too many")
-        return done
+        return Done(message.batch, slices, read - started, ran - read, written - ran)
 
     def _read(self, arena: Arena, slices: tuple[Slice, ...]) -> dict[str, Array]:
         view = arena.follow(slices[-1].offset + slices[-1].nbytes)
@@ -172,17 +171,37 @@ def _plain(specs: Sequence[TensorSpec]) -> tuple[PlainSpec, ...]:
     return tuple((s.name, s.datatype, tuple(s.shape)) for s in specs)
 
 
+def _run_all(
+    host: Host, batches: Sequence[Run], progress: Progress, control: socket.socket
+) -> None:
+    """Run batches one after the other; short ones are answered together."""
+    answers = Answers()
+    since = time.perf_counter()
+    for batch in batches:
+        progress.begin(batch.batch)
+        answer = messages.encode_answer(host.run(batch))
+        if not answers.have_room_for(answer):
+            control.send(answers.take())
+        answers.add(answer)
+        if time.perf_counter() - since > _TOGETHER_SECONDS:
+            control.send(answers.take())
+            since = time.perf_counter()
+    if answers:
+        control.send(answers.take())
+
+
 def main() -> int:
     """Serve the node on the descriptors given as arguments until it hangs up."""
     become_child()
-    control_fd, *arena_fds = (int(argument) for argument in sys.argv[1:])
+    control_fd, progress_fd, *arena_fds = (int(argument) for argument in sys.argv[1:])
     control = socket.socket(fileno=control_fd)
+    progress = Progress(progress_fd)
     arenas = [Arena(fd) for fd in arena_fds]
     host = Host(list(zip(arenas[::2], arenas[1::2], strict=True)))
     while data := control.recv(messages.MAX_MESSAGE_BYTES):
         message = messages.decode_to_worker(data)
-        if isinstance(message, Run):
-            control.send(messages.encode(host.run(message)))
+        if not isinstance(message, Load):
+            _run_all(host, message, progress, control)
             continue
         answer = host.load(message)
         control.send(messages.encode(answer))

@@ -15,6 +15,34 @@ def aligned(offset: int) -> int:
     return -(-offset // _ALIGNMENT) * _ALIGNMENT
 
 
+class Progress:
+    """Which batch a worker is at, where the node can read it after the worker has died."""
+
+    NBYTES = 8
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._batch = memoryview(mmap.mmap(fd, self.NBYTES)).cast("Q")
+
+    @classmethod
+    def create(cls) -> Progress:
+        fd = os.memfd_create("treadle-progress", os.MFD_CLOEXEC)
+        os.ftruncate(fd, cls.NBYTES)
+        return cls(fd)
+
+    def begin(self, batch: int) -> None:
+        """Say that the batch of this number runs from now on."""
+        self._batch[0] = batch
+
+    @property
+    def batch(self) -> int:
+        """The batch that began last."""
+        return self._batch[0]
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
 class Arena:
     """A region that its writer grows and its reader follows.
 

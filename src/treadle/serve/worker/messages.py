@@ -63,7 +63,7 @@ class LoadFailed(Struct, frozen=True, tag=True):
     reason: str
 
 
-class Run(Struct, frozen=True, tag=True):
+class Run(Struct, array_like=True, frozen=True):
     """Node to worker: run a batch whose inputs lie in the slot's input arena."""
 
     batch: int
@@ -73,7 +73,7 @@ class Run(Struct, frozen=True, tag=True):
     inputs: tuple[Slice, ...]
 
 
-class Done(Struct, frozen=True, tag=True):
+class Done(Struct, array_like=True, frozen=True, tag=True):
     """Worker to node: the batch ran; its outputs lie in its slot's output arena."""
 
     batch: int
@@ -83,15 +83,16 @@ class Done(Struct, frozen=True, tag=True):
     output_seconds: float
 
 
-class Failed(Struct, frozen=True, tag=True):
+class Failed(Struct, array_like=True, frozen=True, tag=True):
     """Worker to node: the model raised, or returned what it may not."""
 
     batch: int
     reason: str
 
 
-ToWorker = Load | Run
-FromWorker = Loaded | LoadFailed | Done | Failed
+ToWorker = Load | tuple[Run, ...]
+FromWorker = Loaded | LoadFailed | tuple[Done | Failed, ...]
+"""Short batches travel together: for each, a system call would cost as much as its run."""
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
@@ -99,6 +100,7 @@ decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 
 MAX_MESSAGE_BYTES = 1 << 17
 """Messages are kept below this, so that one always fits a socket's buffer."""
+_MAX_ANSWER_BYTES = MAX_MESSAGE_BYTES - 8  # an array's head is at most 5
 MAX_REASON_CHARS = 8000
 
 
@@ -118,6 +120,43 @@ def encode_load(message: Load) -> bytes:
             "a file beside the configuration"
         )
     return data
+
+
+def encode_answer(answer: Done | Failed) -> bytes:
+    """Encode an answer so that it fits a message."""
+    data = encode(answer)
+    if len(data) <= _MAX_ANSWER_BYTES:
+        return data
+    # Only thousands of rows of several texts come to this; who asked for fewer is answered.
+    assert isinstance(answer, Done)
+    ends = [len(place.row_ends) for place in answer.outputs if place.row_ends]
+    return encode(
+        Failed(answer.batch, f"{max(ends)} rows of {len(ends)} BYTES outputs are too many")
+    )
+
+
+class Answers:
+    """Encoded answers that will travel in one message."""
+
+    def __init__(self) -> None:
+        self._answers: list[msgspec.Raw] = []
+        self._nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def have_room_for(self, answer: bytes) -> bool:
+        return self._nbytes + len(answer) <= _MAX_ANSWER_BYTES
+
+    def add(self, answer: bytes) -> None:
+        self._answers.append(msgspec.Raw(answer))
+        self._nbytes += len(answer)
+
+    def take(self) -> bytes:
+        """The message; no answers are left."""
+        message = encode(self._answers)
+        self._answers, self._nbytes = [], 0
+        return message
 
 
 def shorten(reason: str) -> str:

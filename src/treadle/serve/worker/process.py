@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from treadle.errors import ModelError
 from treadle.serve.worker import messages
-from treadle.serve.worker.arena import Arena
+from treadle.serve.worker.arena import Arena, Progress
 from treadle.serve.worker.messages import Done, Failed, Load, Loaded, LoadFailed, Run
 
 _log = logging.getLogger("treadle.worker")
@@ -22,7 +22,7 @@ _log = logging.getLogger("treadle.worker")
 # What the node knows and models need not.
 _PRIVATE_VARIABLES = frozenset({"TREADLE_HTTP_TOKEN"})
 
-SLOTS = 4
+SLOTS = 8
 """Batches that a worker can hold, running and next."""
 _GRACE_SECONDS = 5.0
 
@@ -56,6 +56,7 @@ class WorkerProcess:
         name: str,
         process: asyncio.subprocess.Process,
         control: socket.socket,
+        progress: Progress,
         slots: Sequence[Slot],
     ) -> None:
         self.name = name
@@ -66,7 +67,10 @@ class WorkerProcess:
         self.exited: asyncio.Future[ModelError] = loop.create_future()
         self._process = process
         self._control = control
+        self._progress = progress
+        self._received = bytearray(messages.MAX_MESSAGE_BYTES)
         self._loaded: asyncio.Future[Loaded | LoadFailed] = loop.create_future()
+        self._unsent: list[tuple[Run, OnAnswer, OnDeath]] = []
         self._running: dict[int, tuple[OnAnswer, OnDeath]] = {}
         self._kill_reason: str | None = None
         self._tasks = (
@@ -86,12 +90,14 @@ class WorkerProcess:
         with contextlib.ExitStack() as undo:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             undo.enter_context(ours)
+            progress = Progress.create()
+            undo.callback(progress.close)
             slots = []
             for number in range(SLOTS):
                 slots.append(Slot(number, Arena.create("inputs"), Arena.create("outputs")))
                 undo.callback(slots[-1].close)
             arena_fds = [fd for slot in slots for fd in (slot.inputs.fd, slot.outputs.fd)]
-            inherited = (theirs.fileno(), *arena_fds)
+            inherited = (theirs.fileno(), progress.fd, *arena_fds)
             with theirs:
                 process = await asyncio.create_subprocess_exec(
                     # -P: modules in the folder that the node was started in are not ours.
@@ -104,7 +110,7 @@ class WorkerProcess:
                 )
             undo.pop_all()
         ours.setblocking(False)
-        worker = cls(name, process, ours, slots)
+        worker = cls(name, process, ours, progress, slots)
         asyncio.get_running_loop().add_reader(ours.fileno(), worker._on_readable)
         return worker
 
@@ -130,6 +136,11 @@ class WorkerProcess:
         return SLOTS - len(self._free_slots)
 
     @property
+    def began_last(self) -> int:
+        """The batch that it ran last, or is running; 0 before the first."""
+        return self._progress.batch
+
+    @property
     def usable(self) -> bool:
         """Whether it can still be sent a batch: it has not hung up."""
         return self._control.fileno() >= 0
@@ -143,18 +154,34 @@ class WorkerProcess:
             slot.close()
 
     def run(self, message: Run, on_answer: OnAnswer, on_death: OnDeath) -> None:
-        """Have a batch run whose inputs lie in its slot; one callback will be called."""
-        if self.exited.done():  # while the inputs were being copied
-            asyncio.get_running_loop().call_soon(on_death, self.exited.result(), False)
+        """Have a batch run whose inputs lie in its slot; one callback will be called.
+
+        It is sent with the next ``flush``.
+        """
+        self._unsent.append((message, on_answer, on_death))
+
+    def flush(self) -> None:
+        """Send the batches that are to run, all in one message."""
+        unsent, self._unsent = self._unsent, []
+        if not unsent:
             return
+        gone = self._send([run for run, _, _ in unsent])
+        if gone is None:
+            self._running.update((run.batch, (answer, death)) for run, answer, death in unsent)
+            return
+        for _, _, on_death in unsent:
+            asyncio.get_running_loop().call_soon(on_death, gone, False)
+
+    def _send(self, batches: Sequence[Run]) -> ModelError | None:
+        """Send batches; the reason if they cannot be sent."""
+        if self.exited.done():  # while the inputs were being copied
+            return self.exited.result()
         try:
-            self._control.send(messages.encode(message))
+            self._control.send(messages.encode(batches))
         except OSError as error:  # it is gone, or so stuck that its socket is full
             self.kill(f"could not be sent a batch: {error}")
-            gone = ModelError(f"worker {self.name!r} could not be sent a batch: {error}")
-            asyncio.get_running_loop().call_soon(on_death, gone, False)
-        else:
-            self._running[message.batch] = (on_answer, on_death)
+            return ModelError(f"worker {self.name!r} could not be sent a batch: {error}")
+        return None
 
     def kill(self, reason: str) -> None:
         """End the process at once; its batch fails with ``reason``."""
@@ -175,30 +202,30 @@ class WorkerProcess:
     def _on_readable(self) -> bool:
         """Take in one message; False if there is none."""
         try:
-            data = self._receive()
+            nbytes = self._receive()
         except BlockingIOError:
             return False
         except OSError:  # reset by a worker that died, or already closed here
-            data = b""
-        if not data:
+            nbytes = 0
+        if not nbytes:
             self.hang_up()
             return False
-        message = messages.decode_from_worker(data)
-        match message:
-            case Done() | Failed():
-                on_answer, _ = self._running.pop(message.batch)
-                on_answer(message)
-            case Loaded() | LoadFailed():
-                self._loaded.set_result(message)
+        message = messages.decode_from_worker(memoryview(self._received)[:nbytes])
+        if isinstance(message, Loaded | LoadFailed):
+            self._loaded.set_result(message)
+            return True
+        for answer in message:
+            on_answer, _ = self._running.pop(answer.batch)
+            on_answer(answer)
         return True
 
-    def _receive(self) -> bytes:
+    def _receive(self) -> int:
         try:
-            return self._control.recv(messages.MAX_MESSAGE_BYTES)
+            return self._control.recv_into(self._received)
         except ConnectionResetError:
             # It died before it read all that it was sent. That is said once, before the answers
             # that it sent before.
-            return self._control.recv(messages.MAX_MESSAGE_BYTES)
+            return self._control.recv_into(self._received)
 
     async def _watch_exit(self) -> None:
         code = await self._process.wait()
@@ -210,9 +237,10 @@ class WorkerProcess:
         if not self._loaded.done():
             self._loaded.set_exception(error)
             self._loaded.exception()  # looked at: nobody may be waiting for it any more
-        # Batches run in the order in which they came: only the first can have begun.
-        for number, (_, on_death) in enumerate(running.values()):
-            on_death(error, number == 0)
+        # Those before it had run, but their answers were lost.
+        for batch, (_, on_death) in running.items():
+            on_death(error, batch == self.began_last)
+        self._progress.close()
         self.exited.set_result(error)
         for slot in self._free_slots:  # the others are closed when they are given back
             slot.close()
