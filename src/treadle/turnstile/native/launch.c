@@ -5,20 +5,18 @@
 #define SPIN_TAIL (50 * US)  /* the rest of a wait, too short to sleep through */
 #define DRAIN_MOST (50 * MS)
 #define CHECK_EVERY 4095u
+#define QUIET_LONG 4
 
-static bool quiet(const struct treadle_page *page, uint64_t now)
-{
-    uint64_t last = load(&page->last_urgent_ns);
-    return now > last && now - last > knob(page, TREADLE_KNOB_quiet_ns);
-}
-
+/* The budget grows with the silence of urgent work: the rarer its requests, the less the rare
+ * late one weighs against what a small budget costs all the time. */
 static uint64_t budget_now(const struct treadle_page *page, uint64_t now)
 {
     uint64_t budget = knob(page, TREADLE_KNOB_budget_ns);
-    if (budget && quiet(page, now)) {
+    uint64_t last = load(&page->last_urgent_ns), quiet = knob(page, TREADLE_KNOB_quiet_ns);
+    if (budget && now > last && now - last > quiet) {
         uint64_t larger = knob(page, TREADLE_KNOB_quiet_budget_ns);
         if (!larger || larger > budget)
-            budget = larger;
+            budget = larger * (now - last > QUIET_LONG * quiet ? QUIET_LONG : 1);
     }
     return budget > 1000 * MS ? 1000 * MS : budget;
 }
@@ -28,7 +26,11 @@ static uint64_t too_early(struct launch *l, uint64_t budget, uint64_t now)
 {
     struct seat *seat = l->seat;
     uint64_t until = load(l->kind == LAUNCH_COPY ? &seat->copy_until_ns : &seat->busy_until_ns);
-    if (!budget || until <= now)
+    if (!budget)
+        return 0;
+    if (unlikely(load(&seat->late_until_ns) > now) && l->kind != LAUNCH_COPY)
+        return POLL_WAITING; /* what should have ended has not: nothing fits behind it */
+    if (until <= now)
         return 0;
     uint64_t slack = knob(seat->page, TREADLE_KNOB_slack_ns);
     uint64_t may = budget > l->high_ns + slack ? budget - l->high_ns : slack;
@@ -105,6 +107,8 @@ static void pass(struct launch *l, uint64_t equals)
             continue;
         }
         if (unlikely(!gate_open_for(seat, l->class_, now))) {
+            if (counts && l->kind != LAUNCH_COPY)
+                track_closed(l, now);
             gate_wait(seat, l->class_, l->high_ns);
             now = clock_ns();
             if (!gate_open_for(seat, l->class_, now) && (!counts || enter(l, now)))
@@ -161,16 +165,17 @@ void launch_before(struct launch *l)
         return;
     bool due = false;
     if (likely(l->kind <= LAUNCH_COPY)) {
-        l->entry = learn_find(l->key);
-        l->length_ns = learn_length(l->entry);
-        l->high_ns = learn_high(l->entry);
-        if (unlikely(l->usual_ns && !load(&l->entry->length_ns)))
+        uint64_t place = l->kind == LAUNCH_KERNEL ? learn_place(l->key) : l->key;
+        l->lesson = learn_lesson(l->key, place);
+        l->length_ns = learn_length(&l->lesson);
+        l->high_ns = learn_high(&l->lesson);
+        if (unlikely(l->usual_ns && !learn_known(&l->lesson)))
             l->length_ns = l->high_ns = l->usual_ns;
-        if (unlikely(!load(&l->entry->count)) && l->caller && name_caller(l->function, l->caller)) {
+        if (unlikely(learn_new(&l->lesson)) && l->caller && name_caller(l->function, l->caller)) {
             l->kind = LAUNCH_COLLECTIVE;
             return;
         }
-        due = learn_due(l->entry);
+        due = learn_due(&l->lesson);
     } else {
         l->length_ns = l->high_ns = 20 * US;
     }

@@ -22,7 +22,7 @@ struct launch {
     uint64_t usual_ns; /* length to count while unknown; 0: the table's default */
     /* filled in by launch_before */
     struct seat *seat; /* NULL: leave alone */
-    struct entry *entry;
+    struct lesson lesson;
     uint64_t length_ns, high_ns;
     uint64_t now, budget_ns; /* at the decision */
     unsigned class_;

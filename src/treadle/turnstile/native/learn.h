@@ -13,12 +13,23 @@ struct entry {
     _Atomic uint32_t samples;
 };
 
+/* What is known of one launch: by its kind, and by its kind and what this thread launched before.
+ * The second tells the lengths of persistent kernels apart, which have one grid for every size;
+ * the first serves until the second is known. */
+struct lesson {
+    struct entry *kind, *place;
+    uint64_t kind_key, place_key;
+};
+
 uint64_t learn_key(const void *what, const unsigned shape[6], unsigned kind);
-struct entry *learn_find(uint64_t key);
-uint64_t learn_length(struct entry *entry);
-uint64_t learn_high(struct entry *entry);
-bool learn_due(struct entry *entry);
-void learn_result(struct entry *entry, uint64_t key, uint64_t ns);
+uint64_t learn_place(uint64_t key);
+struct lesson learn_lesson(uint64_t kind_key, uint64_t place_key);
+bool learn_known(const struct lesson *lesson);
+bool learn_new(const struct lesson *lesson);
+uint64_t learn_length(const struct lesson *lesson);
+uint64_t learn_high(const struct lesson *lesson);
+bool learn_due(const struct lesson *lesson);
+void learn_result(const struct lesson *lesson, uint64_t ns);
 void learn_forget_all(void);
 void learn_forget(uint64_t key);
 
@@ -26,7 +37,8 @@ void learn_forget(uint64_t key);
 struct launch;
 void track_begin(struct launch *launch);
 void track_end(struct launch *launch);
-void track_anchor(struct launch *launch, uint64_t now);
+void track_anchor(const struct launch *launch, uint64_t now);
+void track_closed(const struct launch *launch, uint64_t now);
 void track_poll(struct seat *seat, uint64_t now, bool waiting);
 void track_drain(struct launch *launch, uint64_t most_ns);
 void track_forget_events(void);

@@ -8,16 +8,16 @@
 
 #define POOLS 8
 #define SAMPLES 8
-#define ANCHORS 4
-#define ANCHOR_SPAN (200 * US)
+#define ANCHORS 8
+#define SPAN_LEAST (25 * US) /* of predicted time, from one anchor to the next */
+#define SPAN_MOST (200 * US)
 #define POLL_LATE (20 * US)
 
 struct slot {
     bool pending;
     struct pool *pool;
     struct seat *seat;
-    struct entry *entry;
-    uint64_t key;
+    struct lesson lesson;
     CUevent begin, end;
     uint64_t recorded_ns, predicted_ns, span_ns, late_ns, marks, turn;
     uint64_t host_ns;  /* when the first event was on its way; then: how long the launch took */
@@ -94,8 +94,7 @@ void track_begin(struct launch *l)
             slot->pool = pool;
             slot->recorded_ns = 0; /* not complete before track_end */
             slot->seat = l->seat;
-            slot->entry = l->entry;
-            slot->key = l->key;
+            slot->lesson = l->lesson;
             slot->marks = load(&l->seat->page->marks_set);
             slot->turn = turn_of(l);
             slot->host_ns = clock_ns();
@@ -132,17 +131,9 @@ void track_end(struct launch *l)
     spin_give(&tracking);
 }
 
-/* After a counted launch: put an event behind it once enough predicted time has gathered. */
-void track_anchor(struct launch *l, uint64_t now)
+static void anchor(const struct launch *l, uint64_t now)
 {
     struct seat *seat = l->seat;
-    uint64_t gathered = load(&seat->unanchored_ns);
-    if (likely(gathered < ANCHOR_SPAN))
-        return;
-    /* Far from the budget a prediction decides nothing: look more rarely whether it holds. */
-    uint64_t until = load(&seat->busy_until_ns);
-    if (until < now + l->budget_ns / 4 && gathered < 8 * ANCHOR_SPAN)
-        return;
     const struct driver *d = driver();
     if (!d || !spin_try(&tracking))
         return;
@@ -171,6 +162,29 @@ void track_anchor(struct launch *l, uint64_t now)
     spin_give(&tracking);
 }
 
+/* After a counted launch: put an event behind it once enough predicted time has gathered. */
+void track_anchor(const struct launch *l, uint64_t now)
+{
+    struct seat *seat = l->seat;
+    uint64_t gathered = load(&seat->unanchored_ns);
+    if (likely(gathered < SPAN_LEAST))
+        return;
+    uint64_t span = l->budget_ns / 2;
+    span = span < SPAN_LEAST ? SPAN_LEAST : span > SPAN_MOST ? SPAN_MOST : span;
+    /* Far from the budget a prediction decides nothing: look more rarely whether it holds. */
+    uint64_t until = load(&seat->busy_until_ns);
+    if (gathered < span || (until < now + l->budget_ns / 4 && gathered < 8 * SPAN_MOST))
+        return;
+    anchor(l, now);
+}
+
+/* The gate is closed: whoever closed it may delay what is in flight beyond its prediction. */
+void track_closed(const struct launch *l, uint64_t now)
+{
+    if (load(&l->seat->unanchored_ns))
+        anchor(l, now);
+}
+
 /* Move every prediction after this one by the same amount. */
 static void shift(struct pool *pool, struct seat *seat, int64_t by)
 {
@@ -197,6 +211,7 @@ static void poll_anchors(const struct driver *d, struct pool *pool, uint64_t now
         CUresult state = d->cuEventQuery(slot->end);
         uint64_t predicted = slot->predicted_ns;
         if (state == CUDA_SUCCESS) {
+            store(&slot->seat->late_until_ns, 0);
             if (!slot->tainted && predicted > now)
                 shift(pool, slot->seat, -(int64_t)(predicted - now));
             drop_first(pool);
@@ -208,12 +223,14 @@ static void poll_anchors(const struct driver *d, struct pool *pool, uint64_t now
         }
         if (now > predicted) {
             /* Twice the first prediction, then no more: it may wait for something else. */
-            if (slot->tainted || slot->late_ns > slot->span_ns + ANCHOR_SPAN) {
+            if (slot->tainted || slot->late_ns > slot->span_ns + SPAN_MOST) {
+                store(&slot->seat->late_until_ns, 0);
                 drop_first(pool);
                 continue;
             }
             slot->late_ns += now - predicted;
             shift(pool, slot->seat, (int64_t)(now - predicted));
+            store(&slot->seat->late_until_ns, now + POLL_LATE);
         }
         return;
     }
@@ -240,7 +257,7 @@ static void poll_samples(const struct driver *d, struct pool *pool, uint64_t now
             /* An idle GPU waited for the launch after the first event: that is not the kernel. */
             if (slot->idle_before)
                 ns = ns > slot->host_ns + ns / 3 ? ns - slot->host_ns : ns / 3;
-            learn_result(slot->entry, slot->key, ns);
+            learn_result(&slot->lesson, ns);
             add(&slot->seat->record->measured_ns, ns);
             add(&slot->seat->record->samples, 1);
         }

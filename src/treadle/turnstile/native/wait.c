@@ -11,6 +11,8 @@
 
 #define LOOK_AGAIN (2 * MS)   /* longest sleep between looks at who is alive */
 #define SPIN (20 * US)
+#define AWAKE (40 * US) /* before the probable end of a mark, and twice that after it */
+#define SHORT_MARK (20 * MS)
 #define LINGER_MOST (1000 * MS)
 #define DUTY_WINDOW (1000 * MS)
 
@@ -163,6 +165,17 @@ static void waiting_ends(struct seat *seat)
     }
 }
 
+/* When the mark that closes the gate will probably fall, if marks are short; 0 if not known. */
+static uint64_t probable_end(const struct treadle_page *page, uint64_t marks)
+{
+    if (!marks)
+        return 0;
+    const struct treadle_record *holder = &page->record[__builtin_ctzll(marks)];
+    uint64_t taken = load(&holder->marks_taken);
+    uint64_t usual = taken ? load(&holder->marked_ns) / taken : 0;
+    return usual && usual < SHORT_MARK ? load(&page->last_urgent_ns) + usual : 0;
+}
+
 /* Wait until class `class_` may launch work of `length_ns`, or minimum duty lets it through. */
 void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
 {
@@ -195,6 +208,15 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
                 break;
             }
             uint64_t nap = seat->gang_size ? LOOK_AGAIN / 4 : LOOK_AGAIN;
+            /* Be awake when the gate opens: to wake up takes as long as a short kernel. */
+            uint64_t end = probable_end(at->page, holders(at->page, class_));
+            if (end > now + AWAKE && end - now - AWAKE < nap) {
+                nap = end - now - AWAKE;
+            } else if (end && now < end + 2 * AWAKE && now + AWAKE >= end) {
+                for (int i = 0; i < 16; i++)
+                    cpu_relax();
+                continue;
+            }
             if (!holders(at->page, class_)) {
                 uint64_t until = now + nap;
                 for (unsigned c = 0; c < TREADLE_CLASSES - 1; c++) {
