@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from treadle.bench.colocation.__main__ import parse
 from treadle.bench.colocation.arrivals import count_arrivals
 from treadle.bench.colocation.cells import parse_cell
 from treadle.bench.colocation.command import run
@@ -153,22 +152,3 @@ def test_no_cell_is_begun_that_would_end_too_late(
     assert run(chosen) == 0
     assert capsys.readouterr().err.count("left out") == 3
     assert not chosen.out.exists()
-
-
-def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse([]) == Settings()
-    line = "--cells mps --seconds 5 --min-requests 100 --out x.jsonl --json --no-baselines"
-    assert parse([*line.split(), "--limit-seconds", "9", "--scale", "tiny"]) == Settings(
-        cells="mps",
-        seconds=5,
-        min_requests=100,
-        out=Path("x.jsonl"),
-        as_json=True,
-        baselines=False,
-        limit_seconds=9,
-        scale=Scale.TINY,
-    )
-    with pytest.raises(SystemExit) as ended:
-        parse(["--list"])
-    assert not ended.value.code
-    assert capsys.readouterr().out.startswith("resnet20/none/alone\n")

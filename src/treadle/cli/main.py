@@ -192,6 +192,85 @@ def serve(
     )
 
 
+@bench.command()
+def colocation(
+    cells: Annotated[
+        str,
+        typer.Option(
+            help="Cells, patterns such as resnet20/*/gate, and sets (quick, cost, launch-bound, "
+            "sweep, coop, mps, all), with commas between.",
+        ),
+    ] = "quick",
+    show: Annotated[
+        bool, typer.Option("--list", help="List the cells, the one that says most first, and end.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, help="Longest slice of a cell in this run.")
+    ] = 60.0,
+    training_seconds: Annotated[
+        float, typer.Option(min=1.0, help="The same where nothing is requested, over all runs.")
+    ] = 20.0,
+    min_requests: Annotated[
+        int, typer.Option(min=1, help="Enough for a cell, over all runs.")
+    ] = 10_000,
+    out: Annotated[
+        Path, typer.Option(help="Results: appended to what is there, and reported on.")
+    ] = Path("colocation.jsonl"),
+    markdown: Annotated[Path | None, typer.Option(help="Also write the tables there.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw the trade-off there, as SVG.")
+    ] = None,
+    limit_seconds: Annotated[
+        float | None, typer.Option(min=0.0, help="Begin no cell that would end later than this.")
+    ] = None,
+    report_only: Annotated[bool, typer.Option("--report-only", help="Measure nothing.")] = False,
+    no_baselines: Annotated[
+        bool,
+        typer.Option("--no-baselines", help="Leave out what the cells are compared with."),
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start new processes for every cell.")
+    ] = False,
+    gate_library: Annotated[
+        Path | None, typer.Option(help="The launch gate's library, if another than treadle's.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cuda, or cpu to try it out.")] = "cuda",
+    scale: Annotated[str, typer.Option(help="full, or tiny to try it out.")] = "full",
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrival times.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how well one GPU is shared: critical requests beside training.
+
+    A cell is critical/background/mode. Every slice is added to the results file; another run
+    goes on where one ended.
+    """
+    from treadle.bench.colocation.settings import Settings
+    from treadle.cli.colocation import list_cells, parse_scale, run
+
+    if show:
+        list_cells()
+        return
+    settings = Settings(
+        cells=cells,
+        seconds=seconds,
+        training_seconds=training_seconds,
+        min_requests=min_requests,
+        out=out,
+        as_json=as_json,
+        markdown=markdown,
+        plot=plot,
+        limit_seconds=limit_seconds,
+        report_only=report_only,
+        baselines=not no_baselines,
+        fresh=fresh,
+        gate_library=gate_library,
+        device=device,
+        scale=parse_scale(scale),
+        seed=seed,
+    )
+    raise typer.Exit(run(settings))
+
+
 def main() -> None:
     """Run the command line; every expected error is one line and an exit code."""
     try:

@@ -10,6 +10,7 @@ import time
 from treadle.bench.colocation.arrivals import BLOCK_SECONDS, blocks_for, count_arrivals
 from treadle.bench.colocation.cells import Cell, choose_cells
 from treadle.bench.colocation.measure import Bench
+from treadle.bench.colocation.needs import check_gpu, check_plot
 from treadle.bench.colocation.plot import draw
 from treadle.bench.colocation.report import Report, Row, make_report, row_of
 from treadle.bench.colocation.settings import Settings
@@ -31,8 +32,10 @@ def run(settings: Settings) -> int:
 
     Raises:
         ConfigError: If a cell is unknown or the results file is none.
-        TreadleError: If a plot is asked for and matplotlib is missing.
+        TreadleError: If PyTorch or a GPU is missing, or matplotlib where a plot is asked for.
     """
+    if settings.plot is not None:
+        check_plot()
     cells = choose_cells(settings.cells, baselines=settings.baselines)
     store = Store(settings.out)
     failed = 0 if settings.report_only else measure_cells(settings, cells, store)
@@ -46,6 +49,8 @@ def measure_cells(settings: Settings, cells: tuple[Cell, ...], store: Store) -> 
     began = time.monotonic()
     failed = 0
     todo = [cell for cell in cells if not _is_done(settings, store, cell)]
+    if todo and settings.device != "cpu":
+        check_gpu()
     _say(f"{len(todo)} of {len(cells)} cells to measure, about {_forecast(settings, todo):.0f} s")
     with Bench(settings) as bench:
         for number, cell in enumerate(todo):
