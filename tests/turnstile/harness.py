@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,13 +25,25 @@ class HangError(AssertionError):
     """Something did not come in a generous time."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """Whom a program runs as. Only root can start one as somebody else."""
+
+    user: int
+    group: int
+    groups: tuple[int, ...] = ()
+
+
 class Program:
     """A running program that answers a line for each line it is sent."""
 
-    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+    def __init__(self, command: list[str], env: dict[str, str], login: Login | None = None) -> None:
         self._process = subprocess.Popen(
             command,
             env=env,
+            user=login.user if login else None,
+            group=login.group if login else None,
+            extra_groups=login.groups if login else None,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -155,6 +168,16 @@ class World:
         self.programs.append(program)
         assert program.read().startswith("ready")
         return program
+
+    def run_environment(self, **more: str) -> dict[str, str]:
+        """For ``treadle run``, which sets the gate's variables itself."""
+        environment = self.environment(
+            TREADLE_TURNSTILE_DIR=str(self.folder),
+            TREADLE_GATE_LIBRARY=str(self.built.library),
+            PYTHONPATH=":".join(sys.path),
+        )
+        del environment["LD_PRELOAD"], environment["TREADLE_TURNSTILE"]
+        return environment | more
 
     def page(self, device: int = 0, base: int = 0) -> Turnstile:
         return Turnstile.open(self.folder, uuid_of(device, base))

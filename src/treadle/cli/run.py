@@ -12,6 +12,7 @@ import typer
 from treadle.cli.exits import Exit
 from treadle.errors import TreadleError
 from treadle.turnstile import TurnstileError, default_folder
+from treadle.turnstile.folder import check_folder
 from treadle.turnstile.launch import GateOptions, gate_environment, why_no_effect
 from treadle.types import Priority
 
@@ -42,6 +43,7 @@ def run(
     environment = dict(os.environ)
     try:
         options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_folder(options.folder)
         environment |= gate_environment(options)
     except (TurnstileError, OSError) as error:
         _warn(f"not gated: {error}")

@@ -52,13 +52,20 @@ def run(*, watch: bool, as_json: bool, knobs: list[str]) -> None:
 
 def _open_pages() -> list[Turnstile]:
     folder, pages = default_folder(), []
-    names = sorted(path.name for path in folder.glob("[!.]*"))
+    try:
+        names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        raise TreadleError(f"cannot look into {folder}: {error.strerror}") from None
     for name in names:
         try:
             pages.append(Turnstile.open(folder, name, create=False))
         except TurnstileError as error:
             typer.echo(f"treadle turnstile: {error}", err=True)
-    if not pages:
+    if names and not pages:
+        raise TreadleError(f"no turnstile in {folder} can be used")
+    if not names:
         raise TreadleError(
             f"no turnstile in {folder}: one is made when a program first uses a GPU under "
             "treadle run"

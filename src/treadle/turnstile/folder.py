@@ -21,6 +21,27 @@ def default_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(f"/dev/shm/treadle-{os.geteuid()}")  # noqa: S108 - shared memory is the point
 
 
+def check_folder(folder: Path) -> None:
+    """See that nobody but this user, root or its group can put a file into a page's place.
+
+    Raises:
+        TurnstileError: If somebody else can, or nobody can tell; the text says which.
+    """
+    try:
+        about = folder.stat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise TurnstileError(f"cannot look at {folder}: {error.strerror}") from error
+    if about.st_mode & 0o002 and not about.st_mode & 0o1000:
+        raise TurnstileError(f"everyone may write {folder}: no place for a turnstile")
+    me = os.geteuid()
+    mine = me == 0 or about.st_uid in (0, me)
+    ours = about.st_mode & 0o020 and about.st_gid in (os.getegid(), *os.getgroups())
+    if not (mine or ours):
+        raise TurnstileError(f"{folder} is user {about.st_uid}'s alone: no place for a turnstile")
+
+
 def page_file(folder: Path, uuid: str) -> Path:
     """The file of one GPU's page.
 
@@ -30,8 +51,5 @@ def page_file(folder: Path, uuid: str) -> Path:
     """
     if not _NAME.fullmatch(uuid):
         raise TurnstileError(f"{uuid!r} is not the UUID of a GPU")
-    if folder.exists():
-        about = folder.stat()
-        if about.st_mode & 0o002 and not about.st_mode & 0o1000:
-            raise TurnstileError(f"everyone may write {folder}: no place for a turnstile")
+    check_folder(folder)
     return folder / uuid

@@ -98,9 +98,13 @@ def gate_library_path() -> Path:
     """Where the gate's library lies.
 
     Raises:
-        TurnstileError: If it was not built here; the text says why and what to do.
+        TurnstileError: If it was not built here, or is not where ``TREADLE_GATE_LIBRARY`` says;
+            the text says why and what to do.
     """
     if given := os.environ.get("TREADLE_GATE_LIBRARY"):
+        # The loader skips a library that is not there: the program would run without the gate.
+        if not Path(given).is_file():
+            raise TurnstileError(f"no launch gate at {given}, where TREADLE_GATE_LIBRARY points")
         return Path(given)
     folder = Path(__file__).parent
     path = folder / LIBRARY

@@ -191,6 +191,19 @@ static void run_fork(void)
     say("parent status=%d", status);
 }
 
+/* As daemon(3) has it: nobody waits for what goes on, and nothing is given up in order. */
+static void run_daemon(void)
+{
+    fflush(stdout);
+    if (fork())
+        _exit(0);
+    setsid();
+    if (fork())
+        _exit(0);
+    int failed = begin(0);
+    say("daemon pid=%d begin=%d", getpid(), failed);
+}
+
 unsigned long long standin_now(void)
 {
     struct timespec t;
@@ -276,6 +289,8 @@ static void obey(char **word, int words)
         say("device result=%d", begin(a));
     } else if (!strcmp(word[0], "fork")) {
         run_fork();
+    } else if (!strcmp(word[0], "daemon")) {
+        run_daemon();
     } else if (!strcmp(word[0], "closeall")) {
         for (int fd = 3; fd < 1024; fd++)
             close(fd);
