@@ -127,6 +127,41 @@ def test_lengths_are_learned(world: World) -> None:
         assert member.measured_seconds / member.samples == pytest.approx(500e-6, rel=0.5)
 
 
+def test_one_kernel_of_several_lengths_is_known_by_what_came_before(world: World) -> None:
+    marker(world)
+    program = world.start()
+    with world.page() as page:
+
+        def predicted(length_us: int) -> float:
+            before = by_pid(page, program).predicted_seconds
+            program.ask(f"persistent {length_us}")
+            return by_pid(page, program).predicted_seconds - before
+
+        for number in range(12):
+            program.ask("launch 1 20")
+            short = predicted(20)
+            program.ask("launch 2 30")
+            long = predicted(3000)
+            program.ask("sync")
+            if number > 8:
+                assert short < 1e-3 < long < 6e-3
+
+
+def test_nothing_is_launched_behind_work_that_runs_over_its_prediction(world: World) -> None:
+    marker(world)
+    program = world.start()
+    with world.page() as page:
+        page.set_knob("quiet_budget_ns", 200_000)
+        for _ in range(20):
+            program.ask("persistent 5000")
+            program.ask("sync")
+        program.ask("persistent 9000")  # predicted to take 5 ms
+        program.ask("launch 1 100")  # goes shortly before those are over
+        program.ask("stats")
+        program.ask("launch 1 100")
+        assert int(program.ask_fields("stats")["most_backlog_ns"]) < 2_000_000
+
+
 def test_a_capture_gets_nothing_of_the_gate(world: World) -> None:
     marker(world)
     program = world.start()

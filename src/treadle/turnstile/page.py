@@ -40,10 +40,16 @@ class Knob:
 def _knobs() -> Mapping[str, Knob]:
     second = 1_000_000_000
     table = (
-        ("budget_ns", 0, second, 100_000, "predicted GPU time in flight; 0: no bound"),
-        ("quiet_budget_ns", 0, second, 500_000, "the same while urgent work is quiet"),
+        ("budget_ns", 0, second, 200_000, "predicted GPU time in flight; 0: no bound"),
+        (
+            "quiet_budget_ns",
+            0,
+            second,
+            500_000,
+            "the same while urgent work is quiet, at last four times it",
+        ),
         ("quiet_ns", 0, 3600 * second, second, "silence after which urgent work is quiet"),
-        ("slack_ns", 0, 10_000_000, 10_000, "rest in flight under a kernel above the budget"),
+        ("slack_ns", 0, 10_000_000, 20_000, "rest in flight under a kernel above the budget"),
         ("linger_ns", 0, second, 0, "how long the gate stays closed after the last mark"),
         ("gap_ns", 0, 100_000_000, 1_000_000, "longest pause learned to be inside a request"),
         ("quantum_ns", 100_000, 10 * second, 10_000_000, "one equal's turn"),

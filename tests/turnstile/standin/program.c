@@ -234,6 +234,12 @@ static void obey(char **word, int words)
         struct job job = {a, b, 0};
         many(&job);
         say("launched %d result=%d", a, job.result);
+    } else if (!strcmp(word[0], "persistent")) { /* one function and grid, any length */
+        unsigned long long length = 1000ull * (unsigned)a;
+        void *parameters[] = {&length};
+        CUresult result =
+            cu.cuLaunchKernel(functions[0], 132, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+        say("persistent result=%d", result);
     } else if (!strcmp(word[0], "entry")) {
         CUresult result = entry(word[1], b);
         char text[256];
