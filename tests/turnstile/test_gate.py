@@ -156,9 +156,9 @@ def test_nothing_is_launched_behind_work_that_runs_over_its_prediction(world: Wo
             program.ask("persistent 5000")
             program.ask("sync")
         program.ask("persistent 9000")  # predicted to take 5 ms
-        program.ask("launch 1 100")  # goes shortly before those are over
+        program.ask("launch 1 10")  # goes shortly before those are over
         program.ask("stats")
-        program.ask("launch 1 100")
+        program.ask("launch 1 10")
         assert int(program.ask_fields("stats")["most_backlog_ns"]) < 2_000_000
 
 
