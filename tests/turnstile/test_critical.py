@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from tests.turnstile.harness import World, by_pid, eventually
 from tests.turnstile.test_turnstile import marker
 
@@ -23,6 +24,22 @@ def test_a_launch_marks_and_the_end_of_its_work_clears(world: World) -> None:
         assert background.read() == "launched 1 result=0"
         assert not by_pid(page, critical).busy
         assert by_pid(page, background).waited_seconds > 0.1
+
+
+@pytest.mark.parametrize(
+    "entry", ["cuMemcpy3DAsync", "cuMemcpyBatchAsync", "cuMemcpy2D", "cuMemcpyDtoD"]
+)
+def test_a_copy_marks_until_it_is_over(world: World, entry: str) -> None:
+    """Not only until the call returns, where neither side is in host memory."""
+    critical = world.start(TREADLE_CLASS="critical")
+    critical.ask("launch 1 10")
+    with world.page() as page:
+        eventually(lambda: not by_pid(page, critical).busy, "clear")
+        assert critical.ask(f"copy {entry} 2000000000") == "copy result=0"
+        for _ in range(20):
+            assert by_pid(page, critical).busy
+        assert by_pid(page, critical).copies == 1
+        eventually(lambda: not by_pid(page, critical).busy, "clear")
 
 
 def test_synchronising_clears_the_mark(world: World) -> None:

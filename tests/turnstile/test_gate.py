@@ -10,8 +10,8 @@ import pytest
 from tests.turnstile.harness import World, by_pid, eventually
 from tests.turnstile.test_turnstile import marker
 
-WAYS = ("dlsym", "proc1", "proc2", "proc3", "own", "plt", "future")
-GATED = (
+WAYS = ("dlsym", "proc1", "proc2", "proc3", "proc12", "own", "plt", "future")
+LAUNCHES = (
     "cuLaunchKernel",
     "cuLaunchKernelEx",
     "cuLaunchCooperativeKernel",
@@ -19,11 +19,36 @@ GATED = (
     "cuLaunch",
     "cuLaunchGrid",
     "cuLaunchGridAsync",
+)
+COPIES = (
     "cuMemcpyAsync",
     "cuMemcpyHtoDAsync",
     "cuMemcpyDtoHAsync",
     "cuMemcpyDtoDAsync",
+    "cuMemcpyHtoAAsync",
+    "cuMemcpyAtoHAsync",
+    "cuMemcpyPeerAsync",
+    "cuMemcpy2DAsync",
+    "cuMemcpy3DAsync",
+    "cuMemcpy3DPeerAsync",
+    "cuMemcpyBatchAsync",
+    "cuMemcpy3DBatchAsync",
+    "cuMemcpy",
+    "cuMemcpyHtoD",
+    "cuMemcpyDtoH",
+    "cuMemcpyDtoD",
+    "cuMemcpyDtoA",
+    "cuMemcpyAtoD",
+    "cuMemcpyHtoA",
+    "cuMemcpyAtoH",
+    "cuMemcpyAtoA",
+    "cuMemcpyPeer",
+    "cuMemcpy2D",
+    "cuMemcpy2DUnaligned",
+    "cuMemcpy3D",
+    "cuMemcpy3DPeer",
 )
+GATED = LAUNCHES + COPIES
 PER_THREAD = {
     name for name in GATED if name not in ("cuLaunch", "cuLaunchGrid", "cuLaunchGridAsync")
 }
@@ -49,7 +74,19 @@ def test_every_entry_waits_while_critical_work_is_marked(world: World, way: str)
             if "Memcpy" not in entry:
                 assert f"launches={int(before) + 1} " in answer, entry
             own = way == "own" and entry in PER_THREAD
-            assert ("_ptsz" in answer) is own, answer
+            end = "_ptsz" if "Async" in entry or entry in LAUNCHES else "_ptds"
+            assert (end in answer) is own, answer
+
+
+@pytest.mark.parametrize("entry", COPIES[4:])
+def test_a_copy_counts_from_the_size_that_the_page_says(world: World, entry: str) -> None:
+    program = world.start()
+    program.ask("launch 1 10")
+    with world.page() as page:
+        assert program.ask(f"copy {entry} {1024 * 1024 - 4}") == "copy result=0"
+        assert by_pid(page, program).copies == 0
+        assert program.ask(f"copy {entry} {1024 * 1024}") == "copy result=0"
+        assert by_pid(page, program).copies == 1
 
 
 def test_a_cooperative_launch_on_many_gpus_is_never_held(world: World) -> None:

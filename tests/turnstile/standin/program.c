@@ -104,7 +104,7 @@ static CUresult entry(const char *name, int us)
         return cu.cuMemcpyDtoHAsync(buffer, 1, big, stream);
     if (!strcmp(name, "cuMemcpyDtoDAsync"))
         return cu.cuMemcpyDtoDAsync(1, 2, big, stream);
-    return -1;
+    return copy(name, big, stream);
 }
 
 struct job { int count, us; CUresult result; };
@@ -245,6 +245,8 @@ static void obey(char **word, int words)
         char text[256];
         stats(text, sizeof text);
         say("entry result=%d %s", result, text);
+    } else if (!strcmp(word[0], "copy")) { /* copy NAME BYTES */
+        say("copy result=%d", copy(word[1], (size_t)b, stream));
     } else if (!strcmp(word[0], "threads")) {
         struct job jobs[32];
         pthread_t threads[32];

@@ -33,45 +33,52 @@ static void *versioned(void *library, const char *name)
     return p ? p : dlsym(library, name);
 }
 
+static const char *way_;
+static void *library;
+static CUresult (*one)(const char *, void **, int, uint64_t);
+static CUresult (*two)(const char *, void **, int, uint64_t, int *);
+
+void *lookup(const char *name)
+{
+    int version = !strcmp(way_, "future") ? 99000 : !strcmp(way_, "proc12") ? 12080 : 13000;
+    uint64_t flags = !strcmp(way_, "own") ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
+    void *p = NULL;
+    if (!strcmp(way_, "dlsym"))
+        p = versioned(library, name);
+    else if (!strcmp(way_, "proc1"))
+        one(name, &p, 11030, flags);
+    else
+        two(name, &p, version, flags, NULL);
+    if (!p)
+        p = versioned(library, name);
+    if (!p)
+        fprintf(stderr, "no %s\n", name);
+    return p;
+}
+
 int get(const char *way)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    way_ = way;
+    library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) {
         fprintf(stderr, "%s\n", dlerror());
         return 1;
     }
     stats = (void (*)(char *, size_t))dlsym(library, "standin_stats");
     graph_nodes = (unsigned (*)(CUgraph))dlsym(library, "standin_graph_nodes");
-    CUresult (*one)(const char *, void **, int, uint64_t) =
-        (CUresult(*)(const char *, void **, int, uint64_t))dlsym(library, "cuGetProcAddress");
-    CUresult (*two)(const char *, void **, int, uint64_t, int *) =
-        (CUresult(*)(const char *, void **, int, uint64_t, int *))dlsym(library,
-                                                                       "cuGetProcAddress_v2");
+    one = (CUresult(*)(const char *, void **, int, uint64_t))dlsym(library, "cuGetProcAddress");
+    two = (CUresult(*)(const char *, void **, int, uint64_t, int *))dlsym(library,
+                                                                         "cuGetProcAddress_v2");
     if (!strcmp(way, "proc3")) { /* ask the first ABI for the second */
         void *p = NULL;
         one("cuGetProcAddress", &p, 12000, 0);
         two = (CUresult(*)(const char *, void **, int, uint64_t, int *))p;
-        way = "proc2";
+        way_ = "proc2";
     }
-    int version = !strcmp(way, "future") ? 99000 : 13000;
-    uint64_t flags = !strcmp(way, "own") ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
-#define C(name, args)                                                                      \
-    {                                                                                      \
-        void *p = NULL;                                                                    \
-        if (!strcmp(way, "dlsym"))                                                         \
-            p = versioned(library, #name);                                                 \
-        else if (!strcmp(way, "proc1"))                                                    \
-            one(#name, &p, 11030, flags);                                                  \
-        else                                                                               \
-            two(#name, &p, version, flags, NULL);                                            \
-        if (!p)                                                                            \
-            p = versioned(library, #name);                                                 \
-        cu.name = (CUresult(*) args)p;                                                     \
-        if (!p)                                                                            \
-            fprintf(stderr, "no %s\n", #name);                                             \
-    }
+#define C(name, args) cu.name = (CUresult(*) args)lookup(#name);
     CALLS(C)
 #undef C
+    get_copies(!strcmp(way, "proc12"));
 #ifdef PLT
     cu.cuLaunchKernel = cuLaunchKernel;
     cu.cuLaunchKernelEx = cuLaunchKernelEx;

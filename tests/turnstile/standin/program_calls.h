@@ -2,6 +2,8 @@
 #ifndef PROGRAM_CALLS_H
 #define PROGRAM_CALLS_H
 
+#include <stdbool.h>
+
 #include "cuda_min.h"
 
 #define CALLS(C)                                                                              \
@@ -48,5 +50,10 @@ extern void (*stats)(char *, size_t);
 extern unsigned (*graph_nodes)(CUgraph);
 
 int get(const char *way); /* 0, or 1 where there is no driver */
+void *lookup(const char *name); /* in the way that was said */
+
+/* program_copies.c. Old: batches have the arguments of CUDA 12. */
+void get_copies(bool old);
+CUresult copy(const char *name, size_t bytes, CUstream stream); /* -1: there is no such call */
 
 #endif

@@ -1,4 +1,4 @@
-/* The stand-in's events, copies and memory, and its cuGetProcAddress. */
+/* The stand-in's events, and its cuGetProcAddress. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
@@ -91,81 +91,40 @@ API CUresult cuStreamWaitEvent_ptsz(CUstream s, CUevent e, unsigned f)
     return wait_event(s, e, true);
 }
 
-/* ---- copies, at 20 GB/s ---- */
-
-static CUresult copy(const char *symbol, size_t bytes, CUstream stream, bool per_thread, bool wait)
-{
-    if (standin_check())
-        return CUDA_ERROR_NOT_INITIALIZED;
-    pthread_mutex_lock(&standin_lock);
-    standin_count(symbol);
-    struct stream *s = standin_stream(stream, per_thread);
-    if (s->capturing)
-        s->nodes++;
-    else
-        standin_add(s, (struct op){.kind = OP_WORK, .length = bytes / 20});
-    unsigned long long tail = s->tail_ns;
-    pthread_mutex_unlock(&standin_lock);
-    while (wait && standin_now() < tail)
-        usleep(20);
-    return 0;
-}
-#define P CUdeviceptr
-#define COPIES(name, to, from)                                                              \
-    API CUresult name(to d, from s, size_t n, CUstream t)                                   \
-    {                                                                                       \
-        (void)d, (void)s;                                                                   \
-        return copy(#name, n, t, false, false);                                             \
-    }                                                                                       \
-    API CUresult name##_ptsz(to d, from s, size_t n, CUstream t)                            \
-    {                                                                                       \
-        (void)d, (void)s;                                                                   \
-        return copy(#name "_ptsz", n, t, true, false);                                      \
-    }
-COPIES(cuMemcpyAsync, P, P)
-COPIES(cuMemcpyHtoDAsync_v2, P, const void *)
-COPIES(cuMemcpyDtoHAsync_v2, void *, P)
-COPIES(cuMemcpyDtoDAsync_v2, P, P)
-API CUresult cuMemcpyPeerAsync(P d, CUcontext a, P s, CUcontext b, size_t n, CUstream t)
-{
-    (void)d, (void)a, (void)s, (void)b;
-    return copy("cuMemcpyPeerAsync", n, t, false, false);
-}
-API CUresult cuMemcpyPeerAsync_ptsz(P d, CUcontext a, P s, CUcontext b, size_t n, CUstream t)
-{
-    (void)d, (void)a, (void)s, (void)b;
-    return copy("cuMemcpyPeerAsync_ptsz", n, t, true, false);
-}
-#define SYNC(name, own, to, from)                                                            \
-    API CUresult name(to d, from s, size_t n)                                               \
-    {                                                                                       \
-        (void)d, (void)s;                                                                   \
-        return copy(#name, n, NULL, own, true);                                             \
-    }
-SYNC(cuMemcpyHtoD_v2, false, P, const void *)
-SYNC(cuMemcpyHtoD_v2_ptds, true, P, const void *)
-SYNC(cuMemcpyDtoH_v2, false, void *, P)
-SYNC(cuMemcpyDtoH_v2_ptds, true, void *, P)
-SYNC(cuMemcpy, false, P, P)
-SYNC(cuMemcpy_ptds, true, P, P)
-
 /* ---- cuGetProcAddress ---- */
 
-static const struct { const char *base, *symbol; int since; bool own; } versions[] = {
-    {"cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2", 3020, true},
-    {"cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2", 3020, true},
-    {"cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2", 3020, true},
-    {"cuStreamBeginCapture", "cuStreamBeginCapture_v2", 10010, true},
-    {"cuMemAlloc", "cuMemAlloc_v2", 3020, false},
-    {"cuMemFree", "cuMemFree_v2", 3020, false},
-    {"cuMemAllocPitch", "cuMemAllocPitch_v2", 3020, false},
-    {"cuMemGetInfo", "cuMemGetInfo_v2", 3020, false},
-    {"cuDeviceTotalMem", "cuDeviceTotalMem_v2", 3020, false},
-    {"cuEventDestroy", "cuEventDestroy_v2", 4000, false},
-    {"cuStreamDestroy", "cuStreamDestroy_v2", 4000, false},
-    {"cuCtxSynchronize", "cuCtxSynchronize_v2", 13000, false},
-    {"cuCtxDestroy", "cuCtxDestroy_v2", 4000, false},
-    {"cuGetProcAddress", "cuGetProcAddress_v2", 12000, false},
+static const struct { const char *base, *symbol; int since; } versions[] = {
+    {"cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2", 3020},
+    {"cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2", 3020},
+    {"cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2", 3020},
+    {"cuMemcpyHtoD", "cuMemcpyHtoD_v2", 3020},
+    {"cuMemcpyDtoH", "cuMemcpyDtoH_v2", 3020},
+    {"cuMemcpyDtoD", "cuMemcpyDtoD_v2", 3020},
+    {"cuMemcpyDtoA", "cuMemcpyDtoA_v2", 3020},
+    {"cuMemcpyAtoD", "cuMemcpyAtoD_v2", 3020},
+    {"cuMemcpyHtoA", "cuMemcpyHtoA_v2", 3020},
+    {"cuMemcpyAtoH", "cuMemcpyAtoH_v2", 3020},
+    {"cuMemcpyAtoA", "cuMemcpyAtoA_v2", 3020},
+    {"cuMemcpyHtoAAsync", "cuMemcpyHtoAAsync_v2", 3020},
+    {"cuMemcpyAtoHAsync", "cuMemcpyAtoHAsync_v2", 3020},
+    {"cuMemcpy2D", "cuMemcpy2D_v2", 3020},
+    {"cuMemcpy2DUnaligned", "cuMemcpy2DUnaligned_v2", 3020},
+    {"cuMemcpy3D", "cuMemcpy3D_v2", 3020},
+    {"cuMemcpy2DAsync", "cuMemcpy2DAsync_v2", 3020},
+    {"cuMemcpy3DAsync", "cuMemcpy3DAsync_v2", 3020},
+    {"cuMemcpyBatchAsync", "cuMemcpyBatchAsync_v2", 13000},
+    {"cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2", 13000},
+    {"cuStreamBeginCapture", "cuStreamBeginCapture_v2", 10010},
+    {"cuMemAlloc", "cuMemAlloc_v2", 3020},
+    {"cuMemFree", "cuMemFree_v2", 3020},
+    {"cuMemAllocPitch", "cuMemAllocPitch_v2", 3020},
+    {"cuMemGetInfo", "cuMemGetInfo_v2", 3020},
+    {"cuDeviceTotalMem", "cuDeviceTotalMem_v2", 3020},
+    {"cuEventDestroy", "cuEventDestroy_v2", 4000},
+    {"cuStreamDestroy", "cuStreamDestroy_v2", 4000},
+    {"cuCtxSynchronize", "cuCtxSynchronize_v2", 13000},
+    {"cuCtxDestroy", "cuCtxDestroy_v2", 4000},
+    {"cuGetProcAddress", "cuGetProcAddress_v2", 12000},
 };
 
 static void *find(const char *symbol, int version, unsigned long long flags)
@@ -181,16 +140,21 @@ static void *find(const char *symbol, int version, unsigned long long flags)
         RTLD_NEXT, "dlsym", "GLIBC_2.34"); /* as a driver would: not through hooks of dlsym */
     if (!plain)
         plain = dlsym;
+    if (strstr(symbol, "BatchAsync") && version < 12080)
+        return NULL; /* younger than the caller */
     snprintf(name, sizeof name, "%s", symbol);
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
         if (!strcmp(versions[i].base, symbol) && version >= versions[i].since)
             snprintf(name, sizeof name, "%s", versions[i].symbol);
     if (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) {
-        char own[112];
-        snprintf(own, sizeof own, "%s_ptsz", name);
-        void *p = plain(self, own);
-        if (p)
-            return p;
+        static const char *const ends[] = {"_ptsz", "_ptds"};
+        for (int i = 0; i < 2; i++) {
+            char own[112];
+            snprintf(own, sizeof own, "%s%s", name, ends[i]);
+            void *p = plain(self, own);
+            if (p)
+                return p;
+        }
     }
     return plain(self, name);
 }

@@ -1,6 +1,6 @@
-/* The hooks of copies. Only large ones are gated; they have an account of their own, since
- * copies and kernels overlap. Those that return when they are done also say so. */
-#include "launch.h"
+/* The hooks of copies between addresses. Only large ones are gated; they have an account of their
+ * own, since copies and kernels overlap. Those that return when they are done also say so. */
+#include "copies.h"
 
 /* A first guess, until a copy of about this size was measured. */
 #define BYTES_PER_US 20000ull
@@ -12,44 +12,29 @@ static unsigned size_class(size_t bytes)
     return top << 2 | (unsigned)(bytes >> (top - 2) & 3);
 }
 
-static void copy_before(struct launch *l, size_t bytes, CUstream stream, bool per_thread, bool done,
-                        enum hook_id way)
+void copy_before(struct launch *l, size_t bytes, CUstream stream, bool per_thread, bool done,
+                 enum hook_id way)
 {
-    *l = (struct launch){0};
+    *l = (struct launch){.stream = stream, .per_thread = per_thread, .synchronous = done};
     if (bytes < 65536)
         return;
     struct seat *seat = seat_current();
     if (!seat || bytes < knob(seat->page, TREADLE_KNOB_copy_bytes))
         return;
     l->kind = LAUNCH_COPY;
-    l->stream = stream;
-    l->per_thread = per_thread;
-    l->synchronous = done;
     l->usual_ns = bytes / BYTES_PER_US * US + 10 * US;
     unsigned shape[6] = {way, size_class(bytes)};
     l->key = learn_key(NULL, shape, LAUNCH_COPY);
     launch_before(l);
 }
 
-#define COPY(name, bytes, stream, per_thread, done, ...)                             \
-    {                                                                                \
-        __typeof__(&name) real = REAL(name);                                         \
-        if (unlikely(!real))                                                         \
-            return CUDA_ERROR_NOT_FOUND;                                             \
-        if (unlikely(gate_inside))                                                   \
-            return real(__VA_ARGS__);                                                \
-        struct launch l;                                                             \
-        copy_before(&l, bytes, stream, per_thread, done, HOOK_##name);                     \
-        uint64_t upto = done ? urgent_sequence() : 0;                                \
-        gate_inside = 1;                                                             \
-        CUresult result = real(__VA_ARGS__);                                         \
-        gate_inside = 0;                                                             \
-        if (l.seat)                                                                  \
-            launch_after(&l, result);                                                \
-        if (done && unlikely(load(&urgent_active)))                                  \
-            urgent_done_stream(stream, per_thread, upto);                            \
-        return result;                                                               \
-    }
+void copy_after(struct launch *l, CUresult result, uint64_t upto)
+{
+    if (l->seat)
+        launch_after(l, result);
+    if (l->synchronous && unlikely(load(&urgent_active)) && result == CUDA_SUCCESS)
+        urgent_done_stream(l->stream, l->per_thread, upto);
+}
 
 #define D CUdeviceptr
 #define COPY_HOOKS(name, plain, own, to, from)                                       \
@@ -68,12 +53,23 @@ COPY_HOOKS(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz, D
 PEER_HOOK(cuMemcpyPeerAsync, false)
 PEER_HOOK(cuMemcpyPeerAsync_ptsz, true)
 
-#define SYNC_HOOK(name, per_thread, to, from) \
+#define SYNC_HOOK(name, per_thread, done, to, from) \
     EXPORT CUresult name(to dst, from src, size_t n) \
-        COPY(name, n, NULL, per_thread, true, dst, src, n)
-SYNC_HOOK(cuMemcpyHtoD_v2, false, D, const void *)
-SYNC_HOOK(cuMemcpyHtoD_v2_ptds, true, D, const void *)
-SYNC_HOOK(cuMemcpyDtoH_v2, false, void *, D)
-SYNC_HOOK(cuMemcpyDtoH_v2_ptds, true, void *, D)
-SYNC_HOOK(cuMemcpy, false, D, D)
-SYNC_HOOK(cuMemcpy_ptds, true, D, D)
+        COPY(name, n, NULL, per_thread, done, dst, src, n)
+SYNC_HOOK(cuMemcpyHtoD_v2, false, true, D, const void *)
+SYNC_HOOK(cuMemcpyHtoD_v2_ptds, true, true, D, const void *)
+SYNC_HOOK(cuMemcpyDtoH_v2, false, true, void *, D)
+SYNC_HOOK(cuMemcpyDtoH_v2_ptds, true, true, void *, D)
+
+/* Between two places on GPUs nothing is over when the call returns, and of two plain addresses
+ * nobody knows where they lie: that these are done is heard from what the program does next. */
+SYNC_HOOK(cuMemcpyDtoD_v2, false, false, D, D)
+SYNC_HOOK(cuMemcpyDtoD_v2_ptds, true, false, D, D)
+SYNC_HOOK(cuMemcpy, false, false, D, D)
+SYNC_HOOK(cuMemcpy_ptds, true, false, D, D)
+
+#define SYNC_PEER_HOOK(name, per_thread)                                                \
+    EXPORT CUresult name(D dst, CUcontext to, D src, CUcontext from, size_t n)          \
+        COPY(name, n, NULL, per_thread, false, dst, to, src, from, n)
+SYNC_PEER_HOOK(cuMemcpyPeer, false)
+SYNC_PEER_HOOK(cuMemcpyPeer_ptds, true)

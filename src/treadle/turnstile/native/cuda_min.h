@@ -84,4 +84,39 @@ typedef struct {
     unsigned NumChannels, Flags;
 } CUDA_ARRAY3D_DESCRIPTOR;
 
+/* Copies of rectangles and boxes. Of either side only the kind of memory is read. */
+enum { CU_MEMORYTYPE_HOST = 1 };
+typedef struct {
+    size_t x, y;
+    int memory;
+    const void *host;
+    CUdeviceptr device;
+    CUarray array;
+    size_t pitch;
+} CUrectangle;
+typedef struct { CUrectangle src, dst; size_t WidthInBytes, Height; } CUDA_MEMCPY2D;
+
+/* The context is that of a copy between GPUs, and reserved in others. */
+typedef struct {
+    size_t x, y, z, level;
+    int memory;
+    const void *host;
+    CUdeviceptr device;
+    CUarray array;
+    CUcontext context;
+    size_t pitch, height;
+} CUbox;
+typedef struct { CUbox src, dst; size_t WidthInBytes, Height, Depth; } CUDA_MEMCPY3D;
+typedef CUDA_MEMCPY3D CUDA_MEMCPY3D_PEER;
+
+/* One of a batch: pointer or array with its place, in four words each. */
+typedef struct { int type; uint64_t place[4]; } CUmemcpy3DOperand;
+typedef struct {
+    CUmemcpy3DOperand src, dst;
+    struct { size_t width, height, depth; } extent;
+    int order;
+    unsigned flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;
+
 #endif

@@ -8,6 +8,12 @@
 
 #define BOTH(H, name, since) H(name, name, 0, since) H(name##_ptsz, name, 1, since)
 
+/* The same for a second version's symbols, of which the calls without a stream say _ptds. */
+#define BOTH_V2(H, name, since) \
+    H(name##_v2, name, 0, since) H(name##_v2_ptsz, name, 1, (since) < 7000 ? 7000 : (since))
+#define BOTH_SYNC(H, name, since) H(name, name, 0, since) H(name##_ptds, name, 1, 7000)
+#define BOTH_SYNC_V2(H, name, since) H(name##_v2, name, 0, since) H(name##_v2_ptds, name, 1, 7000)
+
 #define HOOKS(H)                                                      \
     BOTH(H, cuLaunchKernel, 4000)                                     \
     BOTH(H, cuLaunchKernelEx, 11060)                                  \
@@ -19,18 +25,34 @@
     H(cuLaunchGridAsync, cuLaunchGridAsync, 0, 2000)                  \
     BOTH(H, cuMemcpyAsync, 4000)                                      \
     BOTH(H, cuMemcpyPeerAsync, 4000)                                  \
-    H(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync, 0, 3020)               \
-    H(cuMemcpyHtoDAsync_v2_ptsz, cuMemcpyHtoDAsync, 1, 7000)          \
-    H(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync, 0, 3020)               \
-    H(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync, 1, 7000)          \
-    H(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync, 0, 3020)               \
-    H(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync, 1, 7000)          \
-    H(cuMemcpyHtoD_v2, cuMemcpyHtoD, 0, 3020)                         \
-    H(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD, 1, 7000)                    \
-    H(cuMemcpyDtoH_v2, cuMemcpyDtoH, 0, 3020)                         \
-    H(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH, 1, 7000)                    \
-    H(cuMemcpy, cuMemcpy, 0, 4000)                                    \
-    H(cuMemcpy_ptds, cuMemcpy, 1, 7000)                               \
+    BOTH_V2(H, cuMemcpyHtoDAsync, 3020)                               \
+    BOTH_V2(H, cuMemcpyDtoHAsync, 3020)                               \
+    BOTH_V2(H, cuMemcpyDtoDAsync, 3020)                               \
+    BOTH_V2(H, cuMemcpyHtoAAsync, 3020)                               \
+    BOTH_V2(H, cuMemcpyAtoHAsync, 3020)                               \
+    BOTH_V2(H, cuMemcpy2DAsync, 3020)                                 \
+    BOTH_V2(H, cuMemcpy3DAsync, 3020)                                 \
+    BOTH(H, cuMemcpy3DPeerAsync, 4000)                                \
+    BOTH(H, cuMemcpyBatchAsync, 12080)                                \
+    BOTH_V2(H, cuMemcpyBatchAsync, 13000)                             \
+    BOTH(H, cuMemcpy3DBatchAsync, 12080)                              \
+    BOTH_V2(H, cuMemcpy3DBatchAsync, 13000)                           \
+    BOTH(H, cuMemcpyWithAttributesAsync, 13020)                       \
+    BOTH(H, cuMemcpy3DWithAttributesAsync, 13020)                     \
+    BOTH_SYNC(H, cuMemcpy, 4000)                                      \
+    BOTH_SYNC(H, cuMemcpyPeer, 4000)                                  \
+    BOTH_SYNC(H, cuMemcpy3DPeer, 4000)                                \
+    BOTH_SYNC_V2(H, cuMemcpyHtoD, 3020)                               \
+    BOTH_SYNC_V2(H, cuMemcpyDtoH, 3020)                               \
+    BOTH_SYNC_V2(H, cuMemcpyDtoD, 3020)                               \
+    BOTH_SYNC_V2(H, cuMemcpyDtoA, 3020)                               \
+    BOTH_SYNC_V2(H, cuMemcpyAtoD, 3020)                               \
+    BOTH_SYNC_V2(H, cuMemcpyHtoA, 3020)                               \
+    BOTH_SYNC_V2(H, cuMemcpyAtoH, 3020)                               \
+    BOTH_SYNC_V2(H, cuMemcpyAtoA, 3020)                               \
+    BOTH_SYNC_V2(H, cuMemcpy2D, 3020)                                 \
+    BOTH_SYNC_V2(H, cuMemcpy2DUnaligned, 3020)                        \
+    BOTH_SYNC_V2(H, cuMemcpy3D, 3020)                                 \
     H(cuStreamBeginCapture_v2, cuStreamBeginCapture, 0, 10010)        \
     H(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture, 1, 10010)   \
     BOTH(H, cuStreamBeginCaptureToGraph, 12030)                       \
