@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.turnstile.harness import World, by_pid
+from tests.turnstile.harness import Program, World, by_pid
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -66,7 +66,7 @@ def test_a_slot_larger_than_the_gpu_shows_the_gpu(world: World) -> None:
 
 @pytest.mark.parametrize("failing", ["0", "7"])
 def test_the_account_is_exact_under_eight_threads(world: World, failing: str) -> None:
-    limit = 20 * MIB
+    limit = 160 * MIB
     program = world.start(**limited(limit, STANDIN_FAIL_ALLOC=failing))
     program.ask("launch 1 1")
     answer = program.ask_fields("churn 8 4000")
@@ -119,3 +119,118 @@ def test_the_limit_binds_without_a_turnstile(world: World) -> None:
     program = world.start(**limited(64 * MIB), TREADLE_TURNSTILE="")
     assert program.ask_fields(f"alloc plain {65 * MIB}")["result"] == "2"
     assert program.ask_fields(f"alloc plain {64 * MIB}")["result"] == "0"
+
+
+# ---- stream-ordered pools: they grow by 32 MiB, and keep what is freed ----
+
+
+def used_mib(world: World, program: Program, device: int = 0) -> int:
+    with world.page(device) as page:
+        return by_pid(page, program).memory_used_bytes // MIB
+
+
+@pytest.mark.parametrize("kind", ["async", "pool"])
+def test_what_a_pool_keeps_is_charged_until_it_is_given_back(world: World, kind: str) -> None:
+    program = world.start(**limited(256 * MIB))
+    program.ask("launch 1 1")
+    program.ask(f"alloc {kind} {40 * MIB}")
+    assert used_mib(world, program) == 64
+    program.ask("free 0")
+    assert used_mib(world, program) == 64
+    assert program.ask("sync") == "sync result=0"
+    assert used_mib(world, program) == 0
+
+
+def test_a_release_threshold_keeps_memory_charged_after_a_wait(world: World) -> None:
+    program = world.start(**limited(256 * MIB))
+    program.ask("launch 1 1")
+    program.ask(f"threshold {GIB}")
+    program.ask(f"alloc async {40 * MIB}")
+    program.ask("free 0")
+    program.ask("sync")
+    assert used_mib(world, program) == 64
+    assert program.ask(f"trim {32 * MIB}") == "trim result=0"
+    assert used_mib(world, program) == 32
+
+
+@pytest.mark.parametrize("kind", ["plain", "create", "async"])
+def test_pools_are_trimmed_before_anything_is_refused(world: World, kind: str) -> None:
+    program = world.start(**limited(128 * MIB))
+    program.ask(f"threshold {GIB}")
+    program.ask("newpool 0")
+    program.ask(f"threshold {GIB}")
+    program.ask(f"alloc pool {96 * MIB}")
+    program.ask("free 0")
+    assert program.ask_fields(f"alloc {kind} {64 * MIB}")["result"] == "0"
+    answer = program.ask_fields("books")
+    assert int(answer["peak"]) <= 128 * MIB
+    assert program.ask_fields(f"alloc {kind} {65 * MIB}")["result"] == "2"
+    assert int(program.ask_fields("books")["now"]) == 64 * MIB
+
+
+def test_what_a_pool_keeps_is_used_again_without_trimming_it(world: World) -> None:
+    program = world.start(**limited(128 * MIB))
+    program.ask(f"threshold {GIB}")
+    for _ in range(5):
+        assert program.ask_fields(f"alloc async {100 * MIB}")["result"] == "0"
+        program.ask("free 0")
+    assert program.ask_fields("books") == {
+        "now": str(128 * MIB),
+        "peak": str(128 * MIB),
+        "trims": "0",
+    }
+
+
+def test_a_pool_that_cannot_use_what_it_keeps_is_held_to_the_limit(world: World) -> None:
+    program = world.start(**limited(128 * MIB), STANDIN_FRAGMENTED="1")
+    program.ask("launch 1 1")
+    program.ask(f"threshold {GIB}")
+    for _ in range(3):
+        assert program.ask_fields(f"alloc async {64 * MIB}")["result"] == "0"
+        assert used_mib(world, program) <= 128
+        assert int(program.ask_fields("books")["now"]) <= 128 * MIB
+        program.ask("free 0")
+
+
+def test_a_pool_is_charged_where_it_lies(world: World) -> None:
+    program = world.start(**limited(256 * MIB), STANDIN_GPUS="2")
+    program.ask("launch 1 1")
+    program.ask("device 1")
+    program.ask("launch 1 1")
+    program.ask("newpool 0")
+    program.ask(f"alloc pool {32 * MIB}")
+    program.ask("newpool -1")
+    program.ask(f"alloc pool {512 * MIB}")
+    assert (used_mib(world, program, 0), used_mib(world, program, 1)) == (32, 0)
+
+
+def test_what_a_destroyed_pool_gave_counts_until_it_is_freed(world: World) -> None:
+    program = world.start(**limited(256 * MIB))
+    program.ask("launch 1 1")
+    program.ask("newpool 0")
+    program.ask(f"alloc pool {64 * MIB}")
+    program.ask(f"alloc pool {64 * MIB}")
+    program.ask("free 0")
+    assert program.ask("endpool") == "endpool result=0"
+    assert used_mib(world, program) == 64
+    program.ask("free 1")
+    assert used_mib(world, program) == 0
+
+
+def test_a_driver_that_tells_nothing_of_its_pools_is_charged_by_allocations(world: World) -> None:
+    program = world.start(**limited(64 * MIB), STANDIN_OLD_POOLS="1")
+    assert program.ask_fields(f"alloc async {33 * MIB}")["result"] == "0"
+    assert program.ask_fields(f"alloc async {32 * MIB}")["result"] == "2"
+    program.ask("free 0")
+    assert program.ask_fields(f"alloc async {32 * MIB}")["result"] == "0"
+
+
+def test_memory_freed_from_afar_is_shown_where_it_was(world: World) -> None:
+    program = world.start(**limited(256 * MIB), STANDIN_GPUS="2")
+    program.ask("launch 1 1")
+    program.ask(f"alloc plain {32 * MIB}")
+    program.ask("device 1")
+    program.ask("launch 1 1")
+    program.ask(f"alloc plain {64 * MIB}")
+    program.ask("free 0")
+    assert (used_mib(world, program, 0), used_mib(world, program, 1)) == (0, 64)

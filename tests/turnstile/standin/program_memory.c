@@ -11,6 +11,12 @@
     C(cuMemAllocPitch_v2, (CUdeviceptr *, size_t *, size_t, size_t, unsigned))                \
     C(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                     \
     C(cuMemAllocFromPoolAsync, (CUdeviceptr *, size_t, CUmemoryPool, CUstream))               \
+    C(cuMemPoolCreate, (CUmemoryPool *, const CUmemPoolProps *))                              \
+    C(cuMemPoolDestroy, (CUmemoryPool))                                                       \
+    C(cuMemPoolTrimTo, (CUmemoryPool, size_t))                                                \
+    C(cuMemPoolSetAttribute, (CUmemoryPool, int, void *))                                     \
+    C(cuDeviceGetDefaultMemPool, (CUmemoryPool *, int))                                       \
+    C(cuStreamSynchronize, (CUstream))                                                        \
     C(cuMemFree_v2, (CUdeviceptr))                                                            \
     C(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                \
     C(cuMemCreate, (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,      \
@@ -32,6 +38,8 @@ static struct {
 #undef C
 } cu;
 static void (*books)(unsigned long long *, unsigned long long *);
+static unsigned long long (*trims)(void);
+static CUmemoryPool own; /* of the program's making */
 
 static void get(void)
 {
@@ -40,6 +48,7 @@ static void get(void)
     CALLS(C)
 #undef C
     books = (void (*)(unsigned long long *, unsigned long long *))dlsym(library, "standin_books");
+    trims = (unsigned long long (*)(void))dlsym(library, "standin_trims");
 }
 
 static CUresult allocate(const char *kind, CUdeviceptr *p, size_t n)
@@ -54,8 +63,12 @@ static CUresult allocate(const char *kind, CUdeviceptr *p, size_t n)
         return cu.cuMemAllocPitch_v2(p, &pitch, n / 4, 4, 4);
     if (!strcmp(kind, "async"))
         return cu.cuMemAllocAsync(p, n, NULL);
-    if (!strcmp(kind, "pool"))
-        return cu.cuMemAllocFromPoolAsync(p, n, NULL, NULL);
+    if (!strcmp(kind, "pool")) {
+        CUmemoryPool pool = own;
+        if (!pool)
+            cu.cuDeviceGetDefaultMemPool(&pool, 0);
+        return cu.cuMemAllocFromPoolAsync(p, n, pool, NULL);
+    }
     if (!strcmp(kind, "create"))
         return cu.cuMemCreate(p, n, &where, 0);
     if (!strcmp(kind, "array"))
@@ -116,6 +129,7 @@ static void churn_all(int threads, int rounds)
         refused += jobs[i].refused;
         wrong += jobs[i].wrong;
     }
+    cu.cuStreamSynchronize(NULL);
     books(&now, &peak);
     say("churn refused=%d wrong=%d now=%llu peak=%llu", refused, wrong, now, peak);
 }
@@ -133,6 +147,35 @@ static void nvml(void)
     one((void *)9, far); /* a GPU that is not this process's */
     say("nvml total=%llu free=%llu used=%llu total2=%llu free2=%llu far=%llu", a[0], a[1], a[2],
         b.total, b.free, far[0]);
+}
+
+static bool pool_command(char **word, unsigned long long a)
+{
+    CUmemoryPool pool = own;
+    if (!pool)
+        cu.cuDeviceGetDefaultMemPool(&pool, 0);
+    if (!strcmp(word[0], "newpool")) { /* newpool DEVICE; below 0: in host memory */
+        CUmemPoolProps how = {0};
+        how.location.type = atoi(word[1]) < 0 ? 2 : CU_MEM_LOCATION_TYPE_DEVICE;
+        how.location.id = atoi(word[1]) < 0 ? 0 : atoi(word[1]);
+        say("newpool result=%d", cu.cuMemPoolCreate(&own, &how));
+    } else if (!strcmp(word[0], "endpool")) {
+        say("endpool result=%d", cu.cuMemPoolDestroy(own));
+        own = NULL;
+    } else if (!strcmp(word[0], "threshold")) {
+        uint64_t bytes = a;
+        say("threshold result=%d", cu.cuMemPoolSetAttribute(
+                                       pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes));
+    } else if (!strcmp(word[0], "trim")) {
+        say("trim result=%d", cu.cuMemPoolTrimTo(pool, a));
+    } else if (!strcmp(word[0], "books")) {
+        unsigned long long now, peak;
+        books(&now, &peak);
+        say("books now=%llu peak=%llu trims=%llu", now, peak, trims());
+    } else {
+        return false;
+    }
+    return true;
 }
 
 bool memory_command(char **word, int words)
@@ -179,7 +222,7 @@ bool memory_command(char **word, int words)
     } else if (!strcmp(word[0], "nvml")) {
         nvml();
     } else {
-        return false;
+        return pool_command(word, words > 1 ? strtoull(word[1], NULL, 10) : 0);
     }
     return true;
 }

@@ -41,6 +41,10 @@ int standin_device(void);  /* of the current context, or -1 */
 void standin_add(struct stream *s, struct op op);
 bool standin_settle(struct stream *s);
 void standin_count(const char *symbol);
+bool standin_occupy(unsigned long long bytes); /* false: the GPU is full */
+void standin_vacate(unsigned long long bytes);
+CUresult standin_pool_free(CUdeviceptr p); /* not 0: it comes from no pool */
+void standin_pools_waited(void);           /* the program synchronised */
 int standin_unsafe(void); /* a call that a global capture forbids: 900 and the capture is void */
 
 #endif

@@ -15,6 +15,17 @@ static unsigned long long total(void)
     return text ? strtoull(text, NULL, 10) : 80ull << 30;
 }
 
+/* With the lock taken: memory that a pool takes or gives back. */
+bool standin_occupy(unsigned long long bytes)
+{
+    if (used + bytes > total())
+        return false;
+    used += bytes;
+    most = used > most ? used : most;
+    return true;
+}
+void standin_vacate(unsigned long long bytes) { used -= bytes; }
+
 static CUresult take(unsigned long long *at, unsigned long long bytes)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -74,21 +85,10 @@ API CUresult cuMemAllocPitch_v2(CUdeviceptr *p, size_t *pitch, size_t w, size_t 
     *pitch = (w + 511) / 512 * 512;
     return take(p, *pitch * h);
 }
-#define ASYNC(name)                                                                              \
-    API CUresult name(CUdeviceptr *p, size_t n, CUstream s) { (void)s; return take(p, n); }
-ASYNC(cuMemAllocAsync)
-ASYNC(cuMemAllocAsync_ptsz)
-#define POOL(name)                                                                               \
-    API CUresult name(CUdeviceptr *p, size_t n, CUmemoryPool q, CUstream s)                      \
-    {                                                                                            \
-        (void)q, (void)s;                                                                        \
-        return take(p, n);                                                                       \
-    }
-POOL(cuMemAllocFromPoolAsync)
-POOL(cuMemAllocFromPoolAsync_ptsz)
-API CUresult cuMemFree_v2(CUdeviceptr p) { return change(p, -1); }
-API CUresult cuMemFreeAsync(CUdeviceptr p, CUstream s) { (void)s; return change(p, -1); }
-API CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s) { (void)s; return change(p, -1); }
+API CUresult cuMemFree_v2(CUdeviceptr p)
+{
+    return standin_pool_free(p) ? change(p, -1) : 0;
+}
 API CUresult cuMemCreate(CUmemGenericAllocationHandle *h, size_t n, const CUmemAllocationProp *w,
                          unsigned long long f)
 {

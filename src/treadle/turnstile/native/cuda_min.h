@@ -76,6 +76,12 @@ typedef struct {
     struct { int type, id; } location;
 } CUmemAllocationProp;
 enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+typedef CUmemAllocationProp CUmemPoolProps; /* they begin alike */
+enum {
+    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
+    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+};
 
 typedef struct { size_t Width, Height; int Format; unsigned NumChannels; } CUDA_ARRAY_DESCRIPTOR;
 typedef struct {

@@ -149,6 +149,7 @@ extern _Atomic(struct seat *) seat_only; /* where one page serves every GPU that
 struct seat *seats_find(void);
 int seats_join(const char *path, const char *uuid, unsigned class_, const char *name);
 struct seat *seats_number(int number);
+struct seat *seats_ordinal(int ordinal);
 int seats_count(void);
 void seats_read_environment(void);
 void seats_after_fork(void);

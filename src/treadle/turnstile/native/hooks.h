@@ -82,6 +82,9 @@
     H(cuMemAllocManaged, cuMemAllocManaged, 0, 6000)                  \
     BOTH(H, cuMemAllocAsync, 11020)                                   \
     BOTH(H, cuMemAllocFromPoolAsync, 11020)                           \
+    H(cuMemPoolCreate, cuMemPoolCreate, 0, 11020)                     \
+    H(cuMemPoolDestroy, cuMemPoolDestroy, 0, 11020)                   \
+    H(cuMemPoolTrimTo, cuMemPoolTrimTo, 0, 11020)                     \
     H(cuMemFree_v2, cuMemFree, 0, 3020)                               \
     BOTH(H, cuMemFreeAsync, 11020)                                    \
     H(cuMemCreate, cuMemCreate, 0, 10020)                             \

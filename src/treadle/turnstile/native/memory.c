@@ -25,10 +25,12 @@ int memory_gpu(void)
     return gpu >= 0 && gpu < MAX_GPUS ? gpu : 0;
 }
 
-/* Show the account on the page. Whoever writes last writes what is true. */
-static void show(struct account *a)
+/* Show the account on its GPU's page, whichever GPU the calling thread is at. Whoever writes last
+ * writes what is true. */
+static void show(int gpu)
 {
-    struct seat *seat = seat_current();
+    struct account *a = &accounts[gpu];
+    struct seat *seat = gpu == memory_gpu() ? seat_current() : seats_ordinal(gpu);
     if (!seat || !seat->record || load(&seat->broken))
         return;
     uint64_t used;
@@ -58,25 +60,55 @@ static bool try(struct account *a, uint64_t bytes)
     return true;
 }
 
-bool memory_reserve(int gpu, uint64_t bytes)
+bool memory_try(int gpu, uint64_t bytes)
+{
+    bool done = try(account(gpu), bytes);
+    if (done)
+        show(gpu);
+    return done;
+}
+
+/* Where it does not fit, what this process's own pools only keep goes first: their frees may have
+ * been carried out since they were last asked, and if not, they can be told to let go. */
+static bool make_room(int gpu, uint64_t bytes)
 {
     struct account *a = account(gpu);
-    bool done = try(a, bytes);
+    return try(a, bytes) || (pools_release(gpu, false) && try(a, bytes)) ||
+           (pools_release(gpu, true) && try(a, bytes));
+}
+
+bool memory_reserve(int gpu, uint64_t bytes)
+{
+    bool done = make_room(gpu, bytes);
     uint64_t end = done ? 0 : clock_ns() + gate_me.memory_wait_ns;
     while (!done && bytes <= gate_me.memory_limit_bytes && clock_ns() < end) {
         sleep_until(clock_ns() + 1 * MS);
-        done = try(a, bytes);
+        done = make_room(gpu, bytes);
     }
     if (!done)
-        atomic_fetch_add(&a->failures, 1);
-    show(a);
+        atomic_fetch_add(&account(gpu)->failures, 1);
+    show(gpu);
     return done;
 }
 
 void memory_return(int gpu, uint64_t bytes)
 {
     atomic_fetch_sub(&accounts[gpu].used, bytes);
-    show(&accounts[gpu]);
+    show(gpu);
+}
+
+void memory_change(int gpu, uint64_t by)
+{
+    if (!by)
+        return;
+    atomic_fetch_add(&account(gpu)->used, by);
+    show(gpu);
+}
+
+bool memory_over(int gpu)
+{
+    uint64_t limit = gate_me.memory_limit_bytes;
+    return limit && atomic_load(&account(gpu)->used) > limit;
 }
 
 /* A seat taken: the context is there, or about to be. */
@@ -90,6 +122,7 @@ void memory_joined(struct seat *seat)
 void memory_after_fork(void)
 {
     holdings_after_fork();
+    pools_after_fork();
     for (int i = 0; i < MAX_GPUS; i++) {
         store(&accounts[i].used, 0);
         store(&accounts[i].begun, false);
@@ -102,6 +135,7 @@ void memory_see(int gpu, uint64_t *free_, uint64_t *total)
     uint64_t limit = gate_me.memory_limit_bytes;
     if (!limit)
         return;
+    pools_release(gpu, false);
     uint64_t used = atomic_load(&account(gpu)->used);
     uint64_t left = used < limit ? limit - used : 0;
     if (*total > limit)

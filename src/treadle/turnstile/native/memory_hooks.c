@@ -50,32 +50,13 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *p, size_t *pitch, size_t width, 
              height, element);
 }
 
-/* In a capture an allocation becomes part of the graph, and takes nothing yet. */
-#define ASYNC_HOOK(name, per_thread)                                                        \
-    EXPORT CUresult name(CUdeviceptr *p, size_t n, CUstream stream)                         \
-    {                                                                                       \
-        if (capturing(stream, per_thread)) {                                                \
-            CUresult result;                                                                \
-            THROUGH(name, p, n, stream);                                                    \
-            return result;                                                                  \
-        }                                                                                   \
-        ALLOCATE(name, HOLD_MEMORY, n, memory_gpu(), *p, p, n, stream);                     \
-    }
-ASYNC_HOOK(cuMemAllocAsync, false)
-ASYNC_HOOK(cuMemAllocAsync_ptsz, true)
-
-#define POOL_HOOK(name, per_thread)                                                         \
-    EXPORT CUresult name(CUdeviceptr *p, size_t n, CUmemoryPool pool, CUstream stream)      \
-    {                                                                                       \
-        if (capturing(stream, per_thread)) {                                                \
-            CUresult result;                                                                \
-            THROUGH(name, p, n, pool, stream);                                              \
-            return result;                                                                  \
-        }                                                                                   \
-        ALLOCATE(name, HOLD_MEMORY, n, memory_gpu(), *p, p, n, pool, stream);               \
-    }
-POOL_HOOK(cuMemAllocFromPoolAsync, false)
-POOL_HOOK(cuMemAllocFromPoolAsync_ptsz, true)
+static void give_back(const struct holding *was)
+{
+    if (was->pool)
+        pool_freed(was->pool - 1, was->bytes);
+    else
+        memory_return(was->gpu, was->bytes);
+}
 
 /* Taken from the table before the driver can hand the address to another thread. */
 #define RELEASE(name, kind_, key_, ...)                      \
@@ -87,14 +68,24 @@ POOL_HOOK(cuMemAllocFromPoolAsync_ptsz, true)
         if (known && result)                                 \
             holding_put(was);                                \
         else if (known)                                      \
-            memory_return(was.gpu, was.bytes);               \
+            give_back(&was);                                 \
         return result;                                       \
     }
 EXPORT CUresult cuMemFree_v2(CUdeviceptr p) RELEASE(cuMemFree_v2, HOLD_MEMORY, p, p)
-EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, CUstream s)
-    RELEASE(cuMemFreeAsync, HOLD_MEMORY, p, p, s)
-EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s)
-    RELEASE(cuMemFreeAsync_ptsz, HOLD_MEMORY, p, p, s)
+
+/* In a capture a free becomes part of the graph, and frees nothing yet. */
+#define FREE_ASYNC_HOOK(name, per_thread)                    \
+    EXPORT CUresult name(CUdeviceptr p, CUstream s)          \
+    {                                                        \
+        if (capturing(s, per_thread)) {                      \
+            CUresult result;                                 \
+            THROUGH(name, p, s);                             \
+            return result;                                   \
+        }                                                    \
+        RELEASE(name, HOLD_MEMORY, p, p, s)                  \
+    }
+FREE_ASYNC_HOOK(cuMemFreeAsync, false)
+FREE_ASYNC_HOOK(cuMemFreeAsync_ptsz, true)
 
 /* ---- virtual memory: physical memory lives while a reference or a map of it does ---- */
 

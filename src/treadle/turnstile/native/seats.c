@@ -120,6 +120,16 @@ struct seat *seats_number(int number)
     return atomic_load_explicit(&places[number].seat, memory_order_acquire);
 }
 
+/* Of a GPU that need not be the current context's; NULL where no seat was taken for it yet. */
+struct seat *seats_ordinal(int ordinal)
+{
+    struct seat *only = atomic_load_explicit(&seat_only, memory_order_acquire);
+    if (only)
+        return only;
+    int place = ordinal >= 0 && ordinal < MAX_GPUS ? load(&by_ordinal[ordinal]) : 0;
+    return place > 0 ? seats_number(place - 1) : NULL;
+}
+
 int seats_count(void)
 {
     return load(&places_used);

@@ -1,7 +1,8 @@
 /* The hooks of calls that tell when work is done, and of those that end what they tell about. */
 #include "launch.h"
+#include "memory.h"
 
-#define STREAM_DONE_HOOK(name, per_thread)                                       \
+#define STREAM_DONE_HOOK(name, per_thread, waits)                                \
     EXPORT CUresult name(CUstream stream)                                        \
     {                                                                            \
         CUresult result;                                                         \
@@ -9,24 +10,28 @@
         THROUGH(name, stream);                                                   \
         if (unlikely(load(&urgent_active)) && result == CUDA_SUCCESS)            \
             urgent_done_stream(stream, per_thread, upto);                        \
+        if (waits)                                                               \
+            pools_waited();                                                      \
         return result;                                                           \
     }
-STREAM_DONE_HOOK(cuStreamSynchronize, false)
-STREAM_DONE_HOOK(cuStreamSynchronize_ptsz, true)
-STREAM_DONE_HOOK(cuStreamQuery, false)
-STREAM_DONE_HOOK(cuStreamQuery_ptsz, true)
+STREAM_DONE_HOOK(cuStreamSynchronize, false, true)
+STREAM_DONE_HOOK(cuStreamSynchronize_ptsz, true, true)
+STREAM_DONE_HOOK(cuStreamQuery, false, false)
+STREAM_DONE_HOOK(cuStreamQuery_ptsz, true, false)
 
-#define EVENT_DONE_HOOK(name)                                                    \
+#define EVENT_DONE_HOOK(name, waits)                                             \
     EXPORT CUresult name(CUevent event)                                          \
     {                                                                            \
         CUresult result;                                                         \
         THROUGH(name, event);                                                    \
         if (unlikely(load(&urgent_active)) && result == CUDA_SUCCESS)            \
             urgent_event_done(event);                                            \
+        if (waits)                                                               \
+            pools_waited();                                                      \
         return result;                                                           \
     }
-EVENT_DONE_HOOK(cuEventQuery)
-EVENT_DONE_HOOK(cuEventSynchronize)
+EVENT_DONE_HOOK(cuEventQuery, false)
+EVENT_DONE_HOOK(cuEventSynchronize, true)
 
 EXPORT CUresult cuCtxSynchronize(void)
 {
@@ -35,6 +40,7 @@ EXPORT CUresult cuCtxSynchronize(void)
     THROUGH(cuCtxSynchronize);
     if (unlikely(load(&urgent_active)) && result == CUDA_SUCCESS)
         urgent_done_all(upto);
+    pools_waited();
     return result;
 }
 
@@ -45,6 +51,7 @@ EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
     THROUGH(cuCtxSynchronize_v2, context);
     if (unlikely(load(&urgent_active)) && result == CUDA_SUCCESS)
         urgent_done_all(upto);
+    pools_waited();
     return result;
 }
 
