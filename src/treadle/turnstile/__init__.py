@@ -6,7 +6,7 @@ it before each kernel launch. See ``native/`` for the gate and ``page.py`` for t
 
 from treadle.turnstile.folder import default_folder
 from treadle.turnstile.library import GateLibrary, gate_library_path, load_gate_library
-from treadle.turnstile.member import Seat, critical, join
+from treadle.turnstile.member import Seat, assign, critical, join, using
 from treadle.turnstile.page import KNOBS, Knob, TurnstileError
 from treadle.turnstile.turnstile import Member, PageSnapshot, Turnstile
 
@@ -19,9 +19,11 @@ __all__ = [
     "Seat",
     "Turnstile",
     "TurnstileError",
+    "assign",
     "critical",
     "default_folder",
     "gate_library_path",
     "join",
     "load_gate_library",
+    "using",
 ]

@@ -36,6 +36,8 @@ class GateLibrary:
                 ctypes.c_uint,
                 ctypes.c_char_p,
             ]
+            library.treadle_set_stream_class.argtypes = [ctypes.c_void_p, ctypes.c_int]
+            library.treadle_stream_class.argtypes = [ctypes.c_void_p]
             library.treadle_wait.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
         except (OSError, AttributeError) as error:
             raise TurnstileError(f"cannot load {path}: {error}") from error
@@ -76,8 +78,27 @@ class GateLibrary:
         return bool(self._library.treadle_unmark() == 0)
 
     def set_thread_class(self, class_: int | None) -> None:
+        """Give the calling thread a class, or take it back (None)."""
         if self._library.treadle_set_thread_class(-1 if class_ is None else class_) < 0:
             raise TurnstileError(f"no class {class_}")
+
+    def thread_class(self) -> int | None:
+        class_: int = self._library.treadle_thread_class()
+        return None if class_ < 0 else class_
+
+    def set_stream_class(self, stream: int, class_: int | None) -> None:
+        """Give a CUDA stream a class, or take it back (None)."""
+        error: int = self._library.treadle_set_stream_class(
+            stream, -1 if class_ is None else class_
+        )
+        if error == -errno.ENOSPC:
+            raise TurnstileError("too many streams have a class of their own")
+        if error < 0:
+            raise TurnstileError(f"no class {class_}")
+
+    def stream_class(self, stream: int) -> int | None:
+        class_: int = self._library.treadle_stream_class(stream)
+        return None if class_ < 0 else class_
 
     def wait(self, place: int, length_ns: int) -> None:
         self._library.treadle_wait(place, length_ns)

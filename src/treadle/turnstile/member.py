@@ -97,3 +97,36 @@ def critical() -> Iterator[None]:
     finally:
         if marked:
             library.unmark()
+
+
+@contextmanager
+def using(priority: Priority) -> Iterator[None]:
+    """Give what this thread launches another class than its process's. Blocks may nest.
+
+    A stream that was assigned a class keeps it. In a process that sits at no turnstile it changes
+    nothing, so a program may use it wherever it runs.
+
+    Raises:
+        TurnstileError: If the library is missing.
+    """
+    library = load_gate_library()
+    before = library.thread_class()
+    library.set_thread_class(int(priority))
+    try:
+        yield
+    finally:
+        library.set_thread_class(before)
+
+
+def assign(stream: int, priority: Priority | None) -> None:
+    """Give what is launched on a CUDA stream a class, whichever thread launches it.
+
+    Args:
+        stream: The stream's handle, as ``torch.cuda.Stream.cuda_stream`` has it. 0 and 1 are the
+            legacy default stream, 2 is each thread's own. A class falls with its stream.
+        priority: The class; None takes it back.
+
+    Raises:
+        TurnstileError: If the library is missing, or hundreds of streams have a class.
+    """
+    load_gate_library().set_stream_class(stream, None if priority is None else int(priority))

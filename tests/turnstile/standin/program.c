@@ -314,6 +314,22 @@ static void obey(char **word, int words)
         job = (struct job){a, b, 0};
         pthread_create(&thread, NULL, background, &job);
         pthread_detach(thread);
+    } else if (!strcmp(word[0], "class")) { /* of this thread */
+        say("class %d", turnstile("treadle_set_thread_class", a));
+    } else if (!strcmp(word[0], "assign")) { /* the program's stream */
+        int (*call)(void *, int) =
+            (int (*)(void *, int))dlsym(RTLD_DEFAULT, "treadle_set_stream_class");
+        say("assign %d", call ? call(stream, a) : -1);
+    } else if (!strcmp(word[0], "assigned")) { /* to a new stream, and to it once it is gone */
+        int (*give)(void *, int) =
+            (int (*)(void *, int))dlsym(RTLD_DEFAULT, "treadle_set_stream_class");
+        int (*ask)(void *) = (int (*)(void *))dlsym(RTLD_DEFAULT, "treadle_stream_class");
+        CUstream other;
+        cu.cuStreamCreate(&other, 0);
+        give(other, 2);
+        int before = ask(other);
+        cu.cuStreamDestroy(other);
+        say("assigned before=%d after=%d", before, ask(other));
     } else if (!strcmp(word[0], "brief")) {
         CUstream other;
         cu.cuStreamCreate(&other, 0);

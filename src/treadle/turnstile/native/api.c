@@ -32,6 +32,11 @@ EXPORT int treadle_join(const char *folder, const char *uuid, unsigned class_, c
     return place;
 }
 
+/* What this thread has marked, so that it takes the same back whatever its class is then. */
+#define DEPTH 64
+_Thread_local unsigned gate_thread_marks;
+static _Thread_local uint8_t marked_as[DEPTH];
+
 static unsigned mark_class(void)
 {
     unsigned class_ = my_class();
@@ -48,6 +53,7 @@ static struct seat *fresh(int number)
 EXPORT int treadle_mark(void)
 {
     int done = 0;
+    unsigned class_ = mark_class();
     urgent_by_hand();
     if (!seats_count())
         seats_join_early();
@@ -56,20 +62,25 @@ EXPORT int treadle_mark(void)
         if (!seat || !seat->record)
             continue;
         store(&seat->record->flags, 1);
-        seat_mark(seat, mark_class());
+        seat_mark(seat, class_);
         done++;
     }
+    if (done && gate_thread_marks++ < DEPTH)
+        marked_as[gate_thread_marks - 1] = (uint8_t)class_;
     return done ? 0 : -ENOENT;
 }
 
 EXPORT int treadle_unmark(void)
 {
     int done = 0;
+    unsigned class_ = mark_class(); /* another thread's mark, of a thread like this one */
+    if (gate_thread_marks && --gate_thread_marks < DEPTH)
+        class_ = marked_as[gate_thread_marks];
     for (int i = 0; i < seats_count(); i++) {
         struct seat *seat = seats_number(i);
         if (!seat || !seat->record)
             continue;
-        seat_unmark(seat, mark_class());
+        seat_unmark(seat, class_);
         done++;
     }
     return done ? 0 : -ENOENT;
@@ -78,19 +89,6 @@ EXPORT int treadle_unmark(void)
 EXPORT int treadle_leave(void)
 {
     return seats_leave();
-}
-
-EXPORT int treadle_set_thread_class(int class_)
-{
-    if (class_ < -1 || class_ >= (int)TREADLE_CLASSES)
-        return -EINVAL;
-    gate_thread_class = class_;
-    for (int i = 0; class_ >= 0 && i < seats_count(); i++) {
-        struct seat *seat = seats_number(i);
-        if (seat)
-            seat_add_class(seat, (unsigned)class_);
-    }
-    return 0;
 }
 
 EXPORT int treadle_hold(int place, unsigned index, int on)

@@ -129,6 +129,7 @@ struct seat *seat_watch(const char *path, int *error);
 void seat_leave(struct seat *seat);
 void seat_forget(struct seat *seat);
 void seat_add_class(struct seat *seat, unsigned class_);
+void seat_drop_class(struct seat *seat, unsigned class_);
 struct seat *seat_renew(struct seat *seat);
 void seat_after_fork(void);
 void seat_clear_stray(struct seat *seat);
@@ -157,6 +158,12 @@ struct seat *seats_check(struct seat *seat);
 int seats_leave(void);
 void seats_join_early(void);
 bool seats_configured(void);
+
+/* classes.c */
+void classes_join(struct seat *seat); /* a seat just taken: the classes of threads and streams */
+
+/* api.c */
+extern _Thread_local unsigned gate_thread_marks; /* that this thread has set and not cleared */
 
 /* init.c */
 void guard_pages(void);

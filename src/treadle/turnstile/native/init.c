@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "classes.h"
 #include "launch.h"
 #include "memory.h"
 
@@ -58,6 +59,7 @@ static void after_fork(void)
     memory_after_fork();
     track_after_fork();
     seat_after_fork();
+    classes_after_fork();
     store(&captures_active, 0);
 }
 

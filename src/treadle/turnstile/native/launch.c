@@ -1,5 +1,6 @@
 /* The decision at each launch: count it, keep the time in flight within the budget, take turns,
  * and look at the turnstile last. No lock is held while anything here waits. */
+#include "classes.h"
 #include "launch.h"
 
 #define SPIN_TAIL (50 * US)  /* the rest of a wait, too short to sleep through */
@@ -145,7 +146,7 @@ void launch_before(struct launch *l)
         return;
     struct treadle_page *page = seat->page;
     struct treadle_record *record = seat->record;
-    unsigned class_ = my_class();
+    unsigned class_ = launch_class(l->stream, l->per_thread);
     l->seat = seat;
     l->class_ = class_;
     l->sample = NULL;

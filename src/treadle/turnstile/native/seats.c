@@ -33,7 +33,6 @@ static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
 
 _Atomic(struct seat *) seat_only;
 struct identity gate_me = {.class_ = TREADLE_BACKGROUND};
-_Thread_local int gate_thread_class = -1;
 
 static unsigned parse_class(const char *text, unsigned otherwise)
 {
@@ -102,6 +101,7 @@ static int join_locked(const char *path, const char *uuid, unsigned class_, cons
         free_ = atomic_fetch_add(&places_used, 1);
     snprintf(places[free_].path, sizeof places[free_].path, "%s", path);
     atomic_store_explicit(&places[free_].seat, seat, memory_order_release);
+    classes_join(seat);
     return free_;
 }
 
@@ -248,6 +248,7 @@ struct seat *seats_check(struct seat *seat)
         if (atomic_compare_exchange_strong(&places[i].seat, &expected, next))
             snprintf(places[i].path, sizeof places[i].path, "%s", next->path);
     }
+    classes_join(next);
     return next;
 }
 

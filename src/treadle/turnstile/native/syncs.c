@@ -1,4 +1,5 @@
 /* The hooks of calls that tell when work is done, and of those that end what they tell about. */
+#include "classes.h"
 #include "launch.h"
 #include "memory.h"
 
@@ -105,6 +106,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
     CUresult result;
     if (unlikely(load(&urgent_active)))
         urgent_forget_stream(stream);
+    class_forget_stream(stream);
     THROUGH(cuStreamDestroy_v2, stream);
     return result;
 }
@@ -112,6 +114,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 static void context_goes(void)
 {
     track_forget_events();
+    class_forget_streams();
     if (load(&urgent_active))
         urgent_forget_stream(NULL);
 }

@@ -21,6 +21,7 @@ struct slot {
     CUevent begin, end;
     uint64_t recorded_ns, predicted_ns, span_ns, late_ns, marks, turn;
     uint64_t host_ns;  /* when the first event was on its way; then: how long the launch took */
+    unsigned class_;
     bool idle_before, tainted;
 };
 
@@ -97,6 +98,7 @@ void track_begin(struct launch *l)
             slot->lesson = l->lesson;
             slot->marks = load(&l->seat->page->marks_set);
             slot->turn = turn_of(l);
+            slot->class_ = l->class_;
             slot->host_ns = clock_ns();
             l->sample = slot;
             add(&pending, 1);
@@ -249,9 +251,8 @@ static void poll_samples(const struct driver *d, struct pool *pool, uint64_t now
         }
         float ms;
         struct treadle_page *page = slot->seat->page;
-        unsigned class_ = load(&slot->seat->record->class_) % TREADLE_CLASSES;
         if (state == CUDA_SUCCESS && load(&page->marks_set) == slot->marks &&
-            (load(&page->turn[class_]) & 0xff) == slot->turn &&
+            (load(&page->turn[slot->class_]) & 0xff) == slot->turn &&
             !d->cuEventElapsedTime(&ms, slot->begin, slot->end) && ms >= 0) {
             uint64_t ns = (uint64_t)(ms * 1e6f);
             /* An idle GPU waited for the launch after the first event: that is not the kernel. */

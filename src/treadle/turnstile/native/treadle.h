@@ -16,8 +16,15 @@ int treadle_leave(void);
 int treadle_mark(void);
 int treadle_unmark(void);
 
-/* The class of the calling thread; -1: that of the process. */
+/* The class of the calling thread; -1: that of the process. Set it to -1 before the thread ends. */
 int treadle_set_thread_class(int class_);
+int treadle_thread_class(void);
+
+/* The class of what is launched on a stream, whichever thread does; -1: that of the thread. NULL
+ * and 1 are the legacy default stream, 2 each thread's own. Destroying the stream takes it back.
+ * -ENOSPC: hundreds have one. */
+int treadle_set_stream_class(void *stream, int class_);
+int treadle_stream_class(void *stream);
 
 /* Wait, as a launch of this length would, while more urgent work is marked. */
 int treadle_wait(int place, unsigned long long length_ns);

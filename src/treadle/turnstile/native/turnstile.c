@@ -126,6 +126,19 @@ void seat_add_class(struct seat *seat, unsigned class_)
         atomic_fetch_or(&seat->page->members[class_], seat->bit);
 }
 
+/* Not while it is marked: the mark is taken back by members of that class only. */
+void seat_drop_class(struct seat *seat, unsigned class_)
+{
+    if (!seat->record || load(&seat->broken))
+        return;
+    spin_take(&seat->mark_lock);
+    if (!seat->mark_count[class_]) {
+        atomic_fetch_and(&seat->page->members[class_], ~seat->bit);
+        atomic_fetch_and(&seat->page->want[class_], ~seat->bit);
+    }
+    spin_give(&seat->mark_lock);
+}
+
 /* Is the descriptor still ours? A program that closes all it finds may have closed it. */
 static bool descriptor_ours(const struct seat *seat)
 {

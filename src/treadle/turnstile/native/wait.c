@@ -14,6 +14,7 @@
 #define AWAKE (40 * US) /* before the probable end of a mark, and twice that after it */
 #define SHORT_MARK (20 * MS)
 #define LINGER_MOST (1000 * MS)
+#define OWN_MOST (1000 * MS)
 #define DUTY_WINDOW (1000 * MS)
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
@@ -176,6 +177,14 @@ static uint64_t probable_end(const struct treadle_page *page, uint64_t marks)
     return usual && usual < SHORT_MARK ? load(&page->last_urgent_ns) + usual : 0;
 }
 
+/* Is a mark that this process set by hand all that still holds it, for too long? Whoever set it may
+ * itself be waiting for this launch; the thread that launches certainly is, if it set it. */
+static bool own_mark_only(const struct seat *seat, unsigned class_, uint64_t waited)
+{
+    return seat->record && load(&seat->record->flags) & 1 && !held(seat) &&
+           holders(seat->page, class_) == seat->bit && (gate_thread_marks || waited > OWN_MOST);
+}
+
 /* Wait until class `class_` may launch work of `length_ns`, or minimum duty lets it through. */
 void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
 {
@@ -207,6 +216,8 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
                     add(&seat->record->duty_passes, 1);
                 break;
             }
+            if (unlikely(own_mark_only(at, class_, now - start)))
+                break;
             uint64_t nap = seat->gang_size ? LOOK_AGAIN / 4 : LOOK_AGAIN;
             /* Be awake when the gate opens: to wake up takes as long as a short kernel. */
             uint64_t end = probable_end(at->page, holders(at->page, class_));
@@ -321,9 +332,8 @@ static void inherit_flight(struct seat *seat, uint64_t now)
     uint64_t latest = 0, limit = now + 1000 * MS;
     for (unsigned i = 0; i < TREADLE_RECORDS; i++) {
         struct treadle_record *record = &seat->page->record[i];
-        if (record == seat->record || load(&record->state) != TREADLE_SEATED ||
-            load(&record->class_) == TREADLE_CRITICAL)
-            continue;
+        if (record == seat->record || load(&record->state) != TREADLE_SEATED)
+            continue; /* a critical process's time is that of its less urgent work */
         uint64_t until = load(&record->busy_until_ns);
         if (until > latest && until < limit)
             latest = until;
