@@ -70,6 +70,11 @@ def test_a_checker_finds_nothing(built: Built, tmp_path: Path, checker: str) -> 
                 critical.ask("mark")
                 critical.ask("unmark")
             assert program.read() == "threads result=0"
+            program.ask("start 5")
+            for _ in range(20):
+                assert program.ask("assign 2") == "assign 0"
+                assert program.ask("assign -1") == "assign 0"
+            program.ask("stop")
             assert program.ask("capture") == "capture result=0 nodes=2000"
             assert program.ask_fields("churn 8 2000")["wrong"] == "0"
             assert program.ask("serve 20 5 20 30") == "served 20"

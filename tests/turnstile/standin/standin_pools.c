@@ -13,6 +13,12 @@ static struct pool pools[POOLS]; /* the first of each device are their defaults 
 static struct piece pieces[PIECES];
 static unsigned long long next_at = 0x100000000000ull, trims;
 
+/* Below 0: in host memory. */
+static int device_of(const struct pool *pool)
+{
+    return pool < pools + GPUS_MOST ? (int)(pool - pools) : pool->device;
+}
+
 static unsigned long long up(unsigned long long bytes) { return (bytes + STEP - 1) / STEP * STEP; }
 
 static CUresult allocate(CUdeviceptr *p, size_t n, CUmemoryPool handle)
@@ -32,7 +38,7 @@ static CUresult allocate(CUdeviceptr *p, size_t n, CUmemoryPool handle)
     unsigned long long grow = n > keeps ? up(n - keeps) : 0;
     for (int i = 0; i < PIECES && !refuse; i++)
         if (!pieces[i].bytes) {
-            if (grow && pool->device >= 0 && !standin_occupy(grow))
+            if (grow && device_of(pool) >= 0 && !standin_occupy(grow))
                 break;
             if (!pieces[i].at) {
                 pieces[i].at = next_at;
@@ -56,7 +62,7 @@ static void shrink(struct pool *pool, unsigned long long keep)
     keep = keep > least ? keep : least;
     if (keep >= pool->reserved)
         return;
-    if (pool->device >= 0)
+    if (device_of(pool) >= 0)
         standin_vacate(pool->reserved - keep);
     pool->reserved = keep;
 }
@@ -70,7 +76,7 @@ CUresult standin_pool_free(CUdeviceptr p)
             struct pool *pool = pieces[i].pool;
             pool->used -= pieces[i].bytes;
             pieces[i].bytes = 0;
-            if (!pool->taken && pool >= pools + GPUS_MOST) /* destroyed before */
+            if (!pool->taken && pool >= pools + GPUS_MOST) /* it was destroyed before */
                 shrink(pool, 0);
             result = 0;
             break;
@@ -109,7 +115,6 @@ API CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s) { (void)s; return st
 API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, int device)
 {
     *pool = (CUmemoryPool)&pools[device];
-    pools[device].device = device;
     return 0;
 }
 API CUresult cuDeviceGetMemPool(CUmemoryPool *pool, int device)
