@@ -33,7 +33,8 @@ def compile_standin(folder: Path, flags: tuple[str, ...] = ()) -> None:
     cuda = folder / "libcuda.so.1"
     run(*shared, "-Wl,-soname,libcuda.so.1", "-o", str(cuda), *driver, *libraries)
     (folder / "libcuda.so").symlink_to(cuda)
-    run(*shared, "-o", str(folder / "libnvidia-ml.so.1"), str(SOURCES / "nvml.c"))
+    nvml = folder / "libnvidia-ml.so.1"
+    run(*shared, "-o", str(nvml), str(SOURCES / "nvml.c"), *libraries)
     run("-o", str(folder / "program"), *program, *libraries)
     run(
         *("-DPLT", "-o", str(folder / "program_plt"), *program),

@@ -234,3 +234,28 @@ def test_memory_freed_from_afar_is_shown_where_it_was(world: World) -> None:
     program.ask(f"alloc plain {64 * MIB}")
     program.ask("free 0")
     assert (used_mib(world, program, 0), used_mib(world, program, 1)) == (0, 64)
+
+
+# ---- what the context takes, which no allocation shows ----
+
+
+def test_a_context_larger_than_thought_is_measured_and_charged(world: World) -> None:
+    program = world.start(
+        TREADLE_MEMORY_BYTES=str(2048 * MIB), STANDIN_CONTEXT_BYTES=str(700 * MIB)
+    )
+    program.ask("launch 1 1")
+    assert program.ask_fields(f"alloc plain {1350 * MIB}")["result"] == "2"
+    assert program.ask_fields(f"alloc plain {1348 * MIB}")["result"] == "0"
+    assert used_mib(world, program) == 2048
+
+
+@pytest.mark.parametrize("more", [{}, {"STANDIN_CONTEXT_BYTES": str(100 * MIB)}])
+def test_a_context_of_unknown_size_is_charged_as_usual(world: World, more: dict[str, str]) -> None:
+    program = world.start(TREADLE_MEMORY_BYTES=str(2048 * MIB), **more)
+    assert program.ask_fields(f"alloc plain {1550 * MIB}")["result"] == "2"
+    assert program.ask_fields(f"alloc plain {1548 * MIB}")["result"] == "0"
+
+
+def test_a_context_whose_size_was_said_is_not_measured(world: World) -> None:
+    program = world.start(**limited(1024 * MIB, 24 * MIB), STANDIN_CONTEXT_BYTES=str(700 * MIB))
+    assert program.ask_fields(f"alloc plain {1000 * MIB}")["result"] == "0"

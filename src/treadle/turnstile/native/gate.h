@@ -89,6 +89,7 @@ struct identity {
     char folder[400];
     uint64_t memory_limit_bytes;
     uint64_t context_bytes;
+    bool context_measured; /* context_bytes is only where to begin */
     uint64_t memory_wait_ns;
 };
 extern struct identity gate_me;

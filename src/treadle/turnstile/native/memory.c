@@ -1,8 +1,8 @@
 /* The memory limit: bytes are reserved before the driver is asked, and given back where it
  * refuses, so that no moment is over the limit however many threads allocate.
  *
- * TREADLE_MEMORY_BYTES is the limit, which includes TREADLE_CONTEXT_BYTES for the context and
- * its libraries. Beyond it, TREADLE_MEMORY_WAIT_MS is waited for room, then it is CUDA's error. */
+ * TREADLE_MEMORY_BYTES is the limit, which includes what the context and its libraries take:
+ * measured, or TREADLE_CONTEXT_BYTES. Beyond it, TREADLE_MEMORY_WAIT_MS is waited for room, then it is CUDA's error. */
 #include "memory.h"
 
 #define GRANULE (2ull << 20) /* the driver takes larger allocations in pieces of this size */
@@ -15,7 +15,7 @@ uint64_t memory_charge(uint64_t bytes)
     return bytes > UINT64_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
 }
 
-struct account { _Atomic uint64_t used, failures; _Atomic bool begun; };
+struct account { _Atomic uint64_t used, context, failures; _Atomic bool begun; };
 static struct account accounts[MAX_GPUS];
 
 /* The current context's GPU. */
@@ -45,8 +45,10 @@ static struct account *account(int gpu)
 {
     struct account *a = &accounts[gpu];
     bool begun = false;
-    if (unlikely(!load(&a->begun)) && atomic_compare_exchange_strong(&a->begun, &begun, true))
+    if (unlikely(!load(&a->begun)) && atomic_compare_exchange_strong(&a->begun, &begun, true)) {
+        atomic_fetch_add(&a->context, gate_me.context_bytes);
         atomic_fetch_add(&a->used, gate_me.context_bytes);
+    }
     return a;
 }
 
@@ -62,6 +64,7 @@ static bool try(struct account *a, uint64_t bytes)
 
 bool memory_try(int gpu, uint64_t bytes)
 {
+    overhead_look(gpu);
     bool done = try(account(gpu), bytes);
     if (done)
         show(gpu);
@@ -79,6 +82,7 @@ static bool make_room(int gpu, uint64_t bytes)
 
 bool memory_reserve(int gpu, uint64_t bytes)
 {
+    overhead_look(gpu);
     bool done = make_room(gpu, bytes);
     uint64_t end = done ? 0 : clock_ns() + gate_me.memory_wait_ns;
     while (!done && bytes <= gate_me.memory_limit_bytes && clock_ns() < end) {
@@ -105,6 +109,20 @@ void memory_change(int gpu, uint64_t by)
     show(gpu);
 }
 
+uint64_t memory_allocated(int gpu)
+{
+    struct account *a = account(gpu);
+    return atomic_load(&a->used) - atomic_load(&a->context);
+}
+
+/* One thread at a time. */
+void memory_context(int gpu, uint64_t bytes)
+{
+    struct account *a = account(gpu);
+    uint64_t before = atomic_exchange(&a->context, bytes);
+    memory_change(gpu, bytes - before);
+}
+
 bool memory_over(int gpu)
 {
     uint64_t limit = gate_me.memory_limit_bytes;
@@ -123,8 +141,10 @@ void memory_after_fork(void)
 {
     holdings_after_fork();
     pools_after_fork();
+    overhead_after_fork();
     for (int i = 0; i < MAX_GPUS; i++) {
         store(&accounts[i].used, 0);
+        store(&accounts[i].context, 0);
         store(&accounts[i].begun, false);
     }
 }

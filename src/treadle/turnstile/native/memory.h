@@ -32,9 +32,15 @@ void memory_return(int gpu, uint64_t bytes);
 void memory_change(int gpu, uint64_t by); /* by a difference: below 0 wraps */
 bool memory_over(int gpu);                /* more is used than the limit allows */
 uint64_t memory_charge(uint64_t bytes);
+uint64_t memory_allocated(int gpu); /* without what the context is charged */
+void memory_context(int gpu, uint64_t bytes); /* what it takes, measured */
 void memory_joined(struct seat *seat);
 void memory_after_fork(void);
 void memory_see(int gpu, uint64_t *free_, uint64_t *total);
+
+/* overhead.c: measure what the context takes, if it is time to. */
+void overhead_look(int gpu);
+void overhead_after_fork(void);
 
 /* pools.c: stream-ordered pools, known by number. Below 0: one that is not charged. */
 #define POOLS_MOST 64

@@ -72,6 +72,7 @@ void seats_read_environment(void)
     snprintf(gate_me.name, sizeof gate_me.name, "%s",
              text && *text ? text : program_invocation_short_name);
     gate_me.memory_limit_bytes = parse_number("TREADLE_MEMORY_BYTES", 0);
+    gate_me.context_measured = !getenv("TREADLE_CONTEXT_BYTES");
     gate_me.context_bytes = parse_number("TREADLE_CONTEXT_BYTES", 500ull << 20);
     gate_me.memory_wait_ns = parse_number("TREADLE_MEMORY_WAIT_MS", 0) * MS;
     store(&configured, setting[0] != 0);
