@@ -7,7 +7,7 @@ from tests.turnstile.harness import Program, World, by_pid
 
 MIB = 1 << 20
 GIB = 1 << 30
-KINDS = ("plain", "managed", "pitch", "async", "pool", "create", "array")
+KINDS = ("plain", "managed", "pitch", "async", "pool", "create", "array", "mipmap")
 
 
 def limited(limit_bytes: int, context_bytes: int = 0, **more: str) -> dict[str, str]:
@@ -24,9 +24,19 @@ def test_every_kind_of_allocation_is_bound(world: World, kind: str) -> None:
     assert program.ask_fields(f"alloc {kind} {32 * MIB}") == {"result": "0", "number": "0"}
     assert program.ask_fields(f"alloc {kind} {33 * MIB}")["result"] == "2"
     assert program.ask_fields(f"alloc {kind} {32 * MIB}")["result"] == "0"
-    assert program.ask_fields(f"alloc {kind} 1")["result"] == "2" or kind in ("pitch", "array")
+    assert program.ask_fields(f"alloc {kind} 1")["result"] == "2" or kind in (
+        "pitch",
+        "array",
+        "mipmap",
+    )
     assert program.ask("free 0") == "free result=0"
     assert program.ask_fields(f"alloc {kind} {32 * MIB}")["result"] == "0"
+
+
+def test_every_level_of_an_array_counts(world: World) -> None:
+    program = world.start(**limited(64 * MIB))
+    assert program.ask_fields(f"alloc levels {33 * MIB}")["result"] == "2"
+    assert program.ask_fields(f"alloc levels {32 * MIB}")["result"] == "0"
 
 
 def test_the_context_is_charged(world: World) -> None:

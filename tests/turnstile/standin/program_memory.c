@@ -26,6 +26,8 @@
     C(cuMemMap, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)) \
     C(cuMemUnmap, (CUdeviceptr, size_t))                                                      \
     C(cuArrayCreate_v2, (CUarray *, const CUDA_ARRAY_DESCRIPTOR *))                           \
+    C(cuMipmappedArrayCreate, (CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned)) \
+    C(cuMipmappedArrayDestroy, (CUmipmappedArray))                                            \
     C(cuArrayDestroy, (CUarray))                                                              \
     C(cuMemGetInfo_v2, (size_t *, size_t *))                                                  \
     C(cuDeviceTotalMem_v2, (size_t *, int))                                                   \
@@ -73,6 +75,11 @@ static CUresult allocate(const char *kind, CUdeviceptr *p, size_t n)
         return cu.cuMemCreate(p, n, &where, 0);
     if (!strcmp(kind, "array"))
         return cu.cuArrayCreate_v2((CUarray *)p, &shape);
+    CUDA_ARRAY3D_DESCRIPTOR base = {n, 0, 0, 1, 1, 0};
+    if (!strcmp(kind, "mipmap"))
+        return cu.cuMipmappedArrayCreate((CUmipmappedArray *)p, &base, 1);
+    if (!strcmp(kind, "levels")) /* of a line: twice the base in all */
+        return cu.cuMipmappedArrayCreate((CUmipmappedArray *)p, &base, 12);
     return cu.cuMemAlloc_v2(p, n);
 }
 
@@ -82,6 +89,8 @@ static CUresult release(const char *kind, CUdeviceptr p)
         return cu.cuMemRelease(p);
     if (!strcmp(kind, "array"))
         return cu.cuArrayDestroy((CUarray)(uintptr_t)p);
+    if (!strcmp(kind, "mipmap") || !strcmp(kind, "levels"))
+        return cu.cuMipmappedArrayDestroy((CUmipmappedArray)(uintptr_t)p);
     if (!strcmp(kind, "async") || !strcmp(kind, "pool"))
         return cu.cuMemFreeAsync(p, NULL);
     return cu.cuMemFree_v2(p);

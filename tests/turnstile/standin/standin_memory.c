@@ -120,6 +120,13 @@ API CUresult cuArray3DCreate_v2(CUarray *a, const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
     return take((unsigned long long *)a, d->Width * (d->Height ? d->Height : 1) * d->NumChannels);
 }
+API CUresult cuMipmappedArrayCreate(CUmipmappedArray *a, const CUDA_ARRAY3D_DESCRIPTOR *d,
+                                    unsigned levels)
+{
+    (void)levels;
+    return cuArray3DCreate_v2((CUarray *)a, d);
+}
+API CUresult cuMipmappedArrayDestroy(CUmipmappedArray a) { return change((uintptr_t)a, -1); }
 API CUresult cuArrayDestroy(CUarray a) { return change((uintptr_t)a, -1); }
 API CUresult cuMemGetInfo_v2(size_t *f, size_t *t)
 {

@@ -95,6 +95,8 @@
     H(cuArrayCreate_v2, cuArrayCreate, 0, 3020)                       \
     H(cuArray3DCreate_v2, cuArray3DCreate, 0, 3020)                   \
     H(cuArrayDestroy, cuArrayDestroy, 0, 2000)                        \
+    H(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 0, 5000)        \
+    H(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 0, 5000)      \
     H(cuMemGetInfo_v2, cuMemGetInfo, 0, 3020)                         \
     H(cuDeviceTotalMem_v2, cuDeviceTotalMem, 0, 3020)                 \
     H(cuGetProcAddress, cuGetProcAddress, 0, 11030)                   \

@@ -176,6 +176,28 @@ EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR
 EXPORT CUresult cuArrayDestroy(CUarray array)
     RELEASE(cuArrayDestroy, HOLD_ARRAY, (uintptr_t)array, array)
 
+/* Each level has half of the one before in every direction. */
+static size_t levels_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
+{
+    size_t bytes = 0;
+    for (unsigned i = 0; i < levels && i < 32; i++) {
+        size_t width = d->Width >> i, height = d->Height >> i, depth = d->Depth >> i;
+        bytes += array_bytes(width ? width : 1, height, depth, d->Format, d->NumChannels);
+    }
+    return bytes;
+}
+
+EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *d,
+                                       unsigned levels)
+{
+    size_t n = d ? levels_bytes(d, levels) : 0;
+    ALLOCATE(cuMipmappedArrayCreate, HOLD_ARRAY, n, memory_gpu(), (uintptr_t)*array, array, d,
+             levels);
+}
+
+EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
+    RELEASE(cuMipmappedArrayDestroy, HOLD_ARRAY, (uintptr_t)array, array)
+
 /* ---- what programs read ---- */
 
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_, size_t *total)
