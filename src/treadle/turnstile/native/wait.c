@@ -177,12 +177,12 @@ static uint64_t probable_end(const struct treadle_page *page, uint64_t marks)
     return usual && usual < SHORT_MARK ? load(&page->last_urgent_ns) + usual : 0;
 }
 
-/* Is a mark that this process set by hand all that still holds it, for too long? Whoever set it may
- * itself be waiting for this launch; the thread that launches certainly is, if it set it. */
+/* Is it only this process's own mark that still holds it, for too long? What that marks may itself
+ * wait for this launch; where this very thread has set it, it does. */
 static bool own_mark_only(const struct seat *seat, unsigned class_, uint64_t waited)
 {
-    return seat->record && load(&seat->record->flags) & 1 && !held(seat) &&
-           holders(seat->page, class_) == seat->bit && (gate_thread_marks || waited > OWN_MOST);
+    return seat->record && !held(seat) && holders(seat->page, class_) == seat->bit &&
+           (gate_thread_marks || waited > OWN_MOST);
 }
 
 /* Wait until class `class_` may launch work of `length_ns`, or minimum duty lets it through. */
