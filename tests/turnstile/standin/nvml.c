@@ -51,7 +51,8 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, s
         return 0; /* as where process numbers mean nothing */
     books(&now, &peak);
     list[0] = (struct process){.pid = 1, .bytes = 1};
-    list[1] = (struct process){.pid = (unsigned)getpid(), .bytes = now + strtoull(context, NULL, 10)};
+    now += strtoull(context, NULL, 10);
+    list[1] = (struct process){.pid = (unsigned)getpid(), .bytes = now};
     *count = 2;
     return 0;
 }

@@ -368,13 +368,8 @@ static CUresult done(CUstream stream, bool per_thread, bool block)
         usleep(20);
     }
 }
-static CUresult waited(CUresult result)
-{
-    standin_pools_waited();
-    return result;
-}
-API CUresult cuStreamSynchronize(CUstream s) { return waited(done(s, false, true)); }
-API CUresult cuStreamSynchronize_ptsz(CUstream s) { return waited(done(s, true, true)); }
+API CUresult cuStreamSynchronize(CUstream s) { return standin_waited(done(s, false, true)); }
+API CUresult cuStreamSynchronize_ptsz(CUstream s) { return standin_waited(done(s, true, true)); }
 API CUresult cuStreamQuery(CUstream s) { return done(s, false, false); }
 API CUresult cuStreamQuery_ptsz(CUstream s) { return done(s, true, false); }
 API CUresult cuCtxSynchronize(void)
@@ -382,7 +377,7 @@ API CUresult cuCtxSynchronize(void)
     for (int i = 0; i < STREAMS; i++)
         if (streams[i])
             done((CUstream)streams[i], false, true);
-    return waited(done(NULL, false, true) || done(NULL, true, true));
+    return standin_waited(done(NULL, false, true) || done(NULL, true, true));
 }
 
 /* CUDA 13's, which takes a context: 201 where it is not the one that is current. */

@@ -44,7 +44,7 @@ void standin_count(const char *symbol);
 bool standin_occupy(unsigned long long bytes); /* false: the GPU is full */
 void standin_vacate(unsigned long long bytes);
 CUresult standin_pool_free(CUdeviceptr p); /* not 0: it comes from no pool */
-void standin_pools_waited(void);           /* the program synchronised */
+CUresult standin_waited(CUresult result);  /* the program synchronised: returns the result */
 int standin_unsafe(void); /* a call that a global capture forbids: 900 and the capture is void */
 
 #endif

@@ -25,7 +25,10 @@ static CUresult copy(const char *symbol, size_t bytes, CUstream stream, bool per
 
 /* Arguments by name, so that one list serves the declaration and the marks of no use. */
 #define ASYNC(name, end, own, bytes, ...)                                                   \
-    API CUresult name##end(__VA_ARGS__, CUstream t) { return copy(#name #end, bytes, t, own, false); }
+    API CUresult name##end(__VA_ARGS__, CUstream t)                                         \
+    {                                                                                       \
+        return copy(#name #end, bytes, t, own, false);                                      \
+    }
 #define BOTH(name, bytes, ...)                                                              \
     ASYNC(name, , false, bytes, __VA_ARGS__)                                                \
     ASYNC(name, _ptsz, true, bytes, __VA_ARGS__)

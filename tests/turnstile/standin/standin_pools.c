@@ -85,12 +85,13 @@ CUresult standin_pool_free(CUdeviceptr p)
     return result;
 }
 
-void standin_pools_waited(void)
+CUresult standin_waited(CUresult result)
 {
     pthread_mutex_lock(&standin_lock);
     for (int i = 0; i < POOLS; i++)
         shrink(&pools[i], pools[i].threshold);
     pthread_mutex_unlock(&standin_lock);
+    return result;
 }
 
 #define ASYNC(name)                                                                              \
@@ -110,7 +111,7 @@ ASYNC(cuMemAllocAsync_ptsz)
 FROM_POOL(cuMemAllocFromPoolAsync)
 FROM_POOL(cuMemAllocFromPoolAsync_ptsz)
 API CUresult cuMemFreeAsync(CUdeviceptr p, CUstream s) { (void)s; return standin_pool_free(p); }
-API CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s) { (void)s; return standin_pool_free(p); }
+API CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s) { return cuMemFreeAsync(p, s); }
 
 API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, int device)
 {

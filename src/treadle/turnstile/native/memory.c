@@ -1,8 +1,10 @@
 /* The memory limit: bytes are reserved before the driver is asked, and given back where it
- * refuses, so that no moment is over the limit however many threads allocate.
+ * refuses, so that no moment is over the limit however many threads allocate. pools.c says where
+ * that is not so.
  *
  * TREADLE_MEMORY_BYTES is the limit, which includes what the context and its libraries take:
- * measured, or TREADLE_CONTEXT_BYTES. Beyond it, TREADLE_MEMORY_WAIT_MS is waited for room, then it is CUDA's error. */
+ * measured, or TREADLE_CONTEXT_BYTES. Beyond it, TREADLE_MEMORY_WAIT_MS is waited for room, then
+ * it is CUDA's error. */
 #include "memory.h"
 
 #define GRANULE (2ull << 20) /* the driver takes larger allocations in pieces of this size */
