@@ -1,5 +1,6 @@
 /* The stand-in's stream-ordered pools. They grow by 32 MiB, keep what is freed, and give back what
- * is above their release threshold when the program synchronises. */
+ * is above their release threshold when the program synchronises. What it has not waited for they
+ * may use again, but keep even when they are trimmed. */
 #include "standin.h"
 
 #define API __attribute__((visibility("default")))
@@ -7,7 +8,7 @@
 #define POOLS 16
 #define PIECES 4096
 
-struct pool { bool taken; int device; unsigned long long reserved, used, threshold; };
+struct pool { bool taken; int device; unsigned long long reserved, used, pending, threshold; };
 struct piece { unsigned long long at, bytes; struct pool *pool; };
 static struct pool pools[POOLS]; /* the first of each device are their defaults */
 static struct piece pieces[PIECES];
@@ -48,6 +49,8 @@ static CUresult allocate(CUdeviceptr *p, size_t n, CUmemoryPool handle)
             pieces[i].pool = pool;
             pool->reserved += grow;
             pool->used += n;
+            if (pool->pending > pool->reserved - pool->used)
+                pool->pending = pool->reserved - pool->used;
             *p = pieces[i].at;
             result = 0;
             break;
@@ -58,7 +61,7 @@ static CUresult allocate(CUdeviceptr *p, size_t n, CUmemoryPool handle)
 
 static void shrink(struct pool *pool, unsigned long long keep)
 {
-    unsigned long long least = up(pool->used);
+    unsigned long long least = up(pool->used + pool->pending);
     keep = keep > least ? keep : least;
     if (keep >= pool->reserved)
         return;
@@ -75,9 +78,10 @@ CUresult standin_pool_free(CUdeviceptr p)
         if (pieces[i].at == p && pieces[i].bytes) {
             struct pool *pool = pieces[i].pool;
             pool->used -= pieces[i].bytes;
+            pool->pending += pieces[i].bytes;
             pieces[i].bytes = 0;
             if (!pool->taken && pool >= pools + GPUS_MOST) /* it was destroyed before */
-                shrink(pool, 0);
+                pool->pending = 0, shrink(pool, 0);
             result = 0;
             break;
         }
@@ -88,8 +92,10 @@ CUresult standin_pool_free(CUdeviceptr p)
 CUresult standin_waited(CUresult result)
 {
     pthread_mutex_lock(&standin_lock);
-    for (int i = 0; i < POOLS; i++)
+    for (int i = 0; i < POOLS; i++) {
+        pools[i].pending = 0;
         shrink(&pools[i], pools[i].threshold);
+    }
     pthread_mutex_unlock(&standin_lock);
     return result;
 }
@@ -141,6 +147,7 @@ API CUresult cuMemPoolDestroy(CUmemoryPool handle)
     struct pool *pool = (struct pool *)handle;
     pthread_mutex_lock(&standin_lock);
     pool->taken = false;
+    pool->pending = 0;
     shrink(pool, 0);
     pthread_mutex_unlock(&standin_lock);
     return 0;

@@ -8,6 +8,8 @@
 #include "memory.h"
 
 #define EVERY (1000 * MS) /* an answer may take most of a millisecond */
+#define EVERY_NEAR (20 * MS)
+#define NEAR (64ull << 20) /* the limit: what small allocations take more than they ask matters */
 #define PROCESSES 128
 
 struct process { unsigned pid; unsigned long long bytes; unsigned instance, compute; };
@@ -61,7 +63,8 @@ void overhead_look(int gpu)
     uint64_t now = clock_ns();
     if (now < load(&next_ns[gpu]) || !spin_try(&asking))
         return;
-    store(&next_ns[gpu], now + EVERY);
+    bool near = memory_allocated(gpu) + gate_me.context_bytes + NEAR > gate_me.memory_limit_bytes;
+    store(&next_ns[gpu], now + (near ? EVERY_NEAR : EVERY));
     if (!tried)
         start();
     uint64_t before = memory_allocated(gpu), all = held(gpu), after = memory_allocated(gpu);

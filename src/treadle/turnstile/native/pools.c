@@ -26,11 +26,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, loading = PTHREAD_MUTEX
 static _Atomic bool any_pools;
 _Atomic bool pools_due;
 
-#define POOL_CALLS(D)                                     \
-    D(cuMemPoolGetAttribute, (CUmemoryPool, int, void *)) \
-    D(cuMemPoolTrimTo, (CUmemoryPool, size_t))            \
-    D(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))     \
-    D(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))
+#define POOL_CALLS(D)                                        \
+    D(cuMemPoolGetAttribute, (CUmemoryPool, int, void *))    \
+    D(cuMemPoolTrimTo, (CUmemoryPool, size_t))               \
+    D(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))        \
+    D(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice)) \
+    D(cuCtxSynchronize, (void))
 
 struct calls {
 #define D(name, args) CUresult(*name##_) args;
@@ -174,6 +175,7 @@ void pool_undone(const struct claim *claim, uint64_t bytes)
     int mode = quiet_begin(driver());
     calls()->cuMemPoolTrimTo_(p->handle, 0);
     quiet_end(driver(), mode);
+    store(&pools_due, true);
     pool_refused(claim);
 }
 
@@ -243,8 +245,13 @@ void pools_settle(void)
     each(-1, false);
 }
 
+/* A pool lets go only of memory whose frees the program has waited for: so wait, as the driver
+ * does itself before it refuses anything. Never while something is captured, which it would end. */
 bool pools_release(int gpu, bool trim)
 {
+    if (trim && !load(&captures_active) && gpu == memory_gpu() &&
+        atomic_exchange(&pools_due, false))
+        calls()->cuCtxSynchronize_();
     return each(gpu, trim);
 }
 
