@@ -47,13 +47,16 @@ static const struct calls *calls(void)
     int known = atomic_load_explicit(&state, memory_order_acquire);
     if (unlikely(!known && driver())) {
         pthread_mutex_lock(&loading);
-        known = 1;
-#define D(name, args)                                           \
-    table.name##_ = (CUresult(*) args)driver_symbol(#name);     \
+        known = load(&state);
+        if (!known) {
+            known = 1;
+#define D(name, args)                                               \
+    table.name##_ = (CUresult(*) args)driver_symbol(#name);         \
     known = table.name##_ ? known : -1;
-        POOL_CALLS(D)
+            POOL_CALLS(D)
 #undef D
-        atomic_store_explicit(&state, known, memory_order_release);
+            atomic_store_explicit(&state, known, memory_order_release);
+        }
         pthread_mutex_unlock(&loading);
     }
     return known > 0 ? &table : NULL;
