@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from treadle.devices.nvml import GPUProcess, NVMLError, compute_processes
 from treadle.errors import TreadleError
 from treadle.turnstile import Member, PageSnapshot, Turnstile, TurnstileError, default_folder
 
@@ -40,7 +41,7 @@ def run(*, watch: bool, as_json: bool, knobs: list[str]) -> None:
     for assignment in knobs:
         _set_knob(pages, assignment)
     if as_json:
-        typer.echo(orjson.dumps([_plain(page.snapshot()) for page in pages]).decode())
+        typer.echo(orjson.dumps([_plain(_look(page)) for page in pages]).decode())
     elif watch:
         with Live(_view(pages), console=Console(), screen=True, auto_refresh=False) as live:
             while True:
@@ -48,6 +49,26 @@ def run(*, watch: bool, as_json: bool, knobs: list[str]) -> None:
                 time.sleep(_REFRESH_SECONDS)
     else:
         Console().print(_view(pages))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A page, and who uses its GPU past it."""
+
+    snapshot: PageSnapshot
+    ungated: list[GPUProcess]
+    ungated_unknown: str
+    """Why nothing is known of them; empty if it is."""
+
+
+def _look(page: Turnstile) -> _Look:
+    snapshot = page.snapshot()
+    members = {member.pid for member in snapshot.members}
+    try:
+        processes = compute_processes(snapshot.uuid)
+    except NVMLError as error:
+        return _Look(snapshot, [], str(error))
+    return _Look(snapshot, [p for p in processes if p.pid not in members], "")
 
 
 def _open_pages() -> list[Turnstile]:
@@ -83,23 +104,26 @@ def _set_knob(pages: list[Turnstile], assignment: str) -> None:
 
 def _view(pages: list[Turnstile]) -> Group:
     parts: list[Text | Table] = []
-    for page in pages:
-        snapshot = page.snapshot()
+    for look in map(_look, pages):
+        snapshot = look.snapshot
         closed = ", ".join(sorted(priority.label for priority in snapshot.closed_for))
         parts += [
             Text(f"{snapshot.uuid}  closed for: {closed or 'nobody'}", style="bold"),
-            _table(snapshot),
+            _table(look),
+            Text(look.ungated_unknown, "dim"),
             Text("  ".join(f"{name}={value}" for name, value in snapshot.knobs.items()), "dim"),
             Text(),
         ]
     return Group(*parts)
 
 
-def _table(snapshot: PageSnapshot) -> Table:
+def _table(look: _Look) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title, side in _COLUMNS:
-        table.add_column(title, justify="right" if side == "right" else "left")
-    for member in snapshot.members:
+        table.add_column(
+            title, justify="right" if side == "right" else "left", no_wrap=title != "MEMBER"
+        )
+    for member in look.snapshot.members:
         limit = member.memory_limit_bytes
         table.add_row(
             member.name or f"#{member.index}",
@@ -112,6 +136,13 @@ def _table(snapshot: PageSnapshot) -> Table:
             f"{member.memory_used_bytes / 2**30:.2f} GiB",
             "-" if limit is None else f"{limit / 2**30:.2f} GiB",
         )
+    for process in look.ungated:
+        memory = process.memory_bytes
+        table.add_row(
+            *(process.name, str(process.pid), "", "not gated", "", "", ""),
+            "-" if memory is None else f"{memory / 2**30:.2f} GiB",
+            style="yellow",
+        )
     return table
 
 
@@ -123,9 +154,11 @@ def _state(member: Member) -> str:
     return "busy" if member.busy or member.in_flight_seconds > 0 else "idle"
 
 
-def _plain(snapshot: PageSnapshot) -> dict[str, Any]:
-    plain = asdict(snapshot)
-    plain["closed_for"] = sorted(priority.label for priority in snapshot.closed_for)
+def _plain(look: _Look) -> dict[str, Any]:
+    plain = asdict(look.snapshot)
+    plain["ungated"] = None if look.ungated_unknown else [asdict(p) for p in look.ungated]
+    plain["ungated_unknown"] = look.ungated_unknown
+    plain["closed_for"] = sorted(priority.label for priority in look.snapshot.closed_for)
     for member in plain["members"]:
         priority = member["priority"]
         member["priority"] = None if priority is None else priority.label

@@ -342,7 +342,7 @@ static void obey(char **word, int words)
         say("exec");
         execvp(word[1], word + 1);
         say("exec failed %d", errno);
-    } else if (!memory_command(word, words)) {
+    } else if (!memory_command(word, words) && !graph_command(word, words)) {
         say("unknown %s", word[0]);
     }
 }

@@ -5,6 +5,9 @@
 #include <stdbool.h>
 
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-bool memory_command(char **word, int words); /* program_memory.c; false: not one of its own */
+
+/* False: not one of its own commands. */
+bool memory_command(char **word, int words);
+bool graph_command(char **word, int words);
 
 #endif

@@ -21,6 +21,8 @@
     C(cuGraphLaunch, (CUgraphExec, CUstream))                                                 \
     C(cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))              \
     C(cuGraphExecDestroy, (CUgraphExec))                                                      \
+    C(cuGraphExecUpdate, (CUgraphExec, CUgraph, CUgraphNode *, int *))                        \
+    C(cuGraphDestroy, (CUgraph))                                                              \
     C(cuLaunch, (CUfunction))                                                                 \
     C(cuLaunchGrid, (CUfunction, int, int))                                                   \
     C(cuLaunchGridAsync, (CUfunction, int, int, CUstream))                                    \

@@ -146,8 +146,8 @@ static void log_line(const char *what, const char *name, unsigned long long back
     (void)ignored;
 }
 
-static CUresult launch(const char *symbol, struct kernel *k, CUstream stream, bool per_thread,
-                       void **parameters)
+CUresult standin_launch(const char *symbol, struct kernel *k, CUstream stream, bool per_thread,
+                        void **parameters)
 {
     if (standin_check())
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -166,8 +166,7 @@ static CUresult launch(const char *symbol, struct kernel *k, CUstream stream, bo
     } else if (s->capturing == 2) {
         result = 901;
     } else if (s->capturing) {
-        s->nodes++;
-        s->captured_ns += length;
+        standin_capture(s, k, length);
     } else {
         unsigned long long now = standin_now();
         standin_settle(s);
@@ -196,7 +195,7 @@ static CUresult launch(const char *symbol, struct kernel *k, CUstream stream, bo
     API CUresult name(CUfunction f, SHAPE, CUstream s, void **p, void **x)                   \
     {                                                                                        \
         UNUSED, (void)x;                                                                     \
-        return launch(#name, (struct kernel *)f, s, per_thread, p);                          \
+        return standin_launch(#name, (struct kernel *)f, s, per_thread, p);                          \
     }
 KERNEL(cuLaunchKernel, false)
 KERNEL(cuLaunchKernel_ptsz, true)
@@ -204,7 +203,7 @@ KERNEL(cuLaunchKernel_ptsz, true)
     API CUresult name(CUfunction f, SHAPE, CUstream s, void **p)                             \
     {                                                                                        \
         UNUSED;                                                                              \
-        return launch(#name, (struct kernel *)f, s, per_thread, p);                          \
+        return standin_launch(#name, (struct kernel *)f, s, per_thread, p);                          \
     }
 COOPERATIVE(cuLaunchCooperativeKernel, false)
 COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
@@ -212,7 +211,7 @@ COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
     API CUresult name(const CUlaunchConfig *c, CUfunction f, void **p, void **x)             \
     {                                                                                        \
         (void)x;                                                                             \
-        return launch(#name, (struct kernel *)f, c->hStream, per_thread, p);                 \
+        return standin_launch(#name, (struct kernel *)f, c->hStream, per_thread, p);                 \
     }
 EX(cuLaunchKernelEx, false)
 EX(cuLaunchKernelEx_ptsz, true)
@@ -220,55 +219,23 @@ API CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsi
 {
     (void)f;
     for (unsigned i = 0; i < n; i++)
-        launch("cuLaunchCooperativeKernelMultiDevice", (struct kernel *)list[i].function,
+        standin_launch("cuLaunchCooperativeKernelMultiDevice", (struct kernel *)list[i].function,
                list[i].hStream, false, NULL);
     return 0;
 }
 API CUresult cuLaunch(CUfunction f)
 {
-    return launch("cuLaunch", (struct kernel *)f, NULL, false, NULL);
+    return standin_launch("cuLaunch", (struct kernel *)f, NULL, false, NULL);
 }
 API CUresult cuLaunchGrid(CUfunction f, int w, int h)
 {
     (void)w, (void)h;
-    return launch("cuLaunchGrid", (struct kernel *)f, NULL, false, NULL);
+    return standin_launch("cuLaunchGrid", (struct kernel *)f, NULL, false, NULL);
 }
 API CUresult cuLaunchGridAsync(CUfunction f, int w, int h, CUstream s)
 {
     (void)w, (void)h;
-    return launch("cuLaunchGridAsync", (struct kernel *)f, s, false, NULL);
-}
-
-static CUresult graph_launch(const char *symbol, CUgraphExec exec, CUstream stream, bool own_)
-{
-    struct graph *g = (struct graph *)exec;
-    struct kernel k = {.name = "graph", .length_ns = g->length_ns};
-    return launch(symbol, &k, stream, own_, NULL);
-}
-API CUresult cuGraphLaunch(CUgraphExec e, CUstream s)
-{
-    return graph_launch("cuGraphLaunch", e, s, false);
-}
-API CUresult cuGraphLaunch_ptsz(CUgraphExec e, CUstream s)
-{
-    return graph_launch("cuGraphLaunch_ptsz", e, s, true);
-}
-API CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
-{
-    (void)flags;
-    struct graph *copy = malloc(sizeof *copy);
-    *copy = *(struct graph *)graph;
-    *exec = (CUgraphExec)copy;
-    return 0;
-}
-API CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-    free(exec);
-    return 0;
-}
-API unsigned standin_graph_nodes(CUgraph graph)
-{
-    return ((struct graph *)graph)->nodes;
+    return standin_launch("cuLaunchGridAsync", (struct kernel *)f, s, false, NULL);
 }
 
 /* ---- initialisation, devices, contexts ---- */
@@ -391,8 +358,8 @@ API CUresult cuCtxSynchronize_v2(CUcontext context)
 API void standin_stats(char *text, size_t size)
 {
     pthread_mutex_lock(&standin_lock);
-    snprintf(text, size, "launches=%llu most_backlog_ns=%llu collectives=%llu last=%s", launches,
-             most_backlog_ns, uncounted, last_symbol);
+    snprintf(text, size, "launches=%llu most_backlog_ns=%llu collectives=%llu disorder=%u last=%s",
+             launches, most_backlog_ns, uncounted, standin_disorder(), last_symbol);
     most_backlog_ns = 0;
     pthread_mutex_unlock(&standin_lock);
 }

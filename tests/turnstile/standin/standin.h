@@ -25,11 +25,10 @@ struct stream {
     size_t first, count, room;
     int capturing; /* 0, 1, 2: invalidated */
     int mode;
-    unsigned nodes;
-    unsigned long long captured_ns;
+    struct graph *captured;
     bool destroyed;
 };
-struct graph { unsigned nodes; unsigned long long length_ns; };
+struct graph;
 
 extern pthread_mutex_t standin_lock;
 extern _Thread_local int standin_mode;
@@ -46,5 +45,13 @@ void standin_vacate(unsigned long long bytes);
 CUresult standin_pool_free(CUdeviceptr p); /* not 0: it comes from no pool */
 CUresult standin_waited(CUresult result);  /* the program synchronised: returns the result */
 int standin_unsafe(void); /* a call that a global capture forbids: 900 and the capture is void */
+
+CUresult standin_launch(const char *symbol, struct kernel *kernel, CUstream stream,
+                        bool per_thread, void **parameters);
+
+/* standin_graphs.c */
+struct graph *standin_graph(void);
+void standin_capture(struct stream *s, const struct kernel *kernel, unsigned long long length_ns);
+unsigned standin_disorder(void); /* nodes that ran out of their turn */
 
 #endif

@@ -9,8 +9,7 @@ static CUresult capture_begin(CUstream stream, bool own_, int mode)
     struct stream *s = standin_stream(stream, own_);
     s->capturing = 1;
     s->mode = mode;
-    s->nodes = 0;
-    s->captured_ns = 0;
+    s->captured = standin_graph();
     pthread_mutex_unlock(&standin_lock);
     return 0;
 }
@@ -22,10 +21,7 @@ static CUresult capture_end(CUstream stream, bool own_, CUgraph *graph)
     s->capturing = 0;
     *graph = NULL;
     if (state == 1) {
-        struct graph *g = calloc(1, sizeof *g);
-        g->nodes = s->nodes;
-        g->length_ns = s->captured_ns;
-        *graph = (CUgraph)g;
+        *graph = (CUgraph)s->captured;
     }
     pthread_mutex_unlock(&standin_lock);
     return state == 1 ? 0 : state == 2 ? 901 : CUDA_ERROR_INVALID_VALUE;

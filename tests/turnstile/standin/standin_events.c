@@ -18,7 +18,7 @@ static CUresult event_record(CUevent event, CUstream stream, bool per_thread)
         fprintf(stderr, "standin: event recorded on a destroyed stream\n");
         abort();
     } else if (s->capturing) {
-        s->nodes++; /* an event in a capture is part of the graph */
+        standin_capture(s, NULL, 0); /* an event in a capture is part of the graph */
     } else {
         e->recorded = true;
         e->known = false;

@@ -76,6 +76,18 @@
     H(cuKernelGetFunction, cuKernelGetFunction, 0, 12000)             \
     H(cuModuleUnload, cuModuleUnload, 0, 2000)                        \
     H(cuLibraryUnload, cuLibraryUnload, 0, 12000)                     \
+    H(cuGraphInstantiate, cuGraphInstantiate, 0, 10000)               \
+    H(cuGraphInstantiate_v2, cuGraphInstantiate, 0, 11000)            \
+    H(cuGraphInstantiateWithFlags, cuGraphInstantiate, 0, 12000)      \
+    BOTH(H, cuGraphInstantiateWithParams, 12000)                      \
+    H(cuGraphExecUpdate, cuGraphExecUpdate, 0, 10020)                 \
+    H(cuGraphExecUpdate_v2, cuGraphExecUpdate, 0, 12000)              \
+    H(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams, 0, 10010) \
+    H(cuGraphExecKernelNodeSetParams_v2, cuGraphExecKernelNodeSetParams, 0, 12000) \
+    H(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 0, 10020) \
+    H(cuGraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams, 0, 10020) \
+    H(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 0, 12020)   \
+    H(cuGraphNodeSetEnabled, cuGraphNodeSetEnabled, 0, 11060)         \
     H(cuGraphExecDestroy, cuGraphExecDestroy, 0, 10000)               \
     H(cuMemAlloc_v2, cuMemAlloc, 0, 3020)                             \
     H(cuMemAllocPitch_v2, cuMemAllocPitch, 0, 3020)                   \

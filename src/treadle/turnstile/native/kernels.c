@@ -1,4 +1,4 @@
-/* The hooks of kernel and graph launches. */
+/* The hooks of kernel launches. */
 #include "launch.h"
 
 #define KERNEL_PARAMETERS                                                                      \
@@ -95,19 +95,6 @@ EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, u
         l.stream = list[0].hStream;
     GATED(l, cuLaunchCooperativeKernelMultiDevice, list, devices, flags);
 }
-
-#define GRAPH_HOOK(name, own)                                                       \
-    EXPORT CUresult name(CUgraphExec graph, CUstream stream)                        \
-    {                                                                               \
-        struct launch l = {.kind = LAUNCH_GRAPH,                                    \
-                           .per_thread = own,                                       \
-                           .stream = stream,                                        \
-                           .usual_ns = 1 * MS,                                      \
-                           .key = learn_key(graph, NULL, LAUNCH_GRAPH)};            \
-        GATED(l, name, graph, stream);                                              \
-    }
-GRAPH_HOOK(cuGraphLaunch, false)
-GRAPH_HOOK(cuGraphLaunch_ptsz, true)
 
 /* The calls of the first CUDA versions, still exported. */
 EXPORT CUresult cuLaunch(CUfunction f)

@@ -136,6 +136,27 @@ static bool may_sample(const struct launch *l)
     return !marks;
 }
 
+/* Is there anybody whom a launch of this class may have to wait for? */
+static inline bool minds(const struct seat *seat, unsigned class_, uint64_t equals)
+{
+    const struct treadle_page *page = seat->page;
+    uint64_t urgent = load(&page->members[TREADLE_CRITICAL]);
+    if (class_ == TREADLE_BACKGROUND)
+        urgent |= load(&page->members[TREADLE_NORMAL]);
+    return urgent | equals | seat->gang_size | load(&seat->record->hold);
+}
+
+/* The budget that a launch now would have to keep to; 0: none. */
+uint64_t launch_bound(CUstream stream, bool per_thread)
+{
+    const struct seat *seat = seat_current();
+    unsigned class_ = launch_class(stream, per_thread);
+    if (!seat || load(&seat->broken) || class_ == TREADLE_CRITICAL)
+        return 0;
+    uint64_t equals = load(&seat->page->members[class_]) & ~seat->bit;
+    return minds(seat, class_, equals) ? budget_now(seat->page, clock_ns()) : 0;
+}
+
 void launch_before(struct launch *l)
 {
     l->seat = NULL;
@@ -180,11 +201,8 @@ void launch_before(struct launch *l)
     } else {
         l->length_ns = l->high_ns = 20 * US;
     }
-    uint64_t urgent = load(&page->members[TREADLE_CRITICAL]);
-    if (class_ == TREADLE_BACKGROUND)
-        urgent |= load(&page->members[TREADLE_NORMAL]);
     uint64_t equals = load(&page->members[class_]) & ~seat->bit;
-    if (likely(!(urgent | equals | seat->gang_size | load(&record->hold)))) {
+    if (likely(!minds(seat, class_, equals))) {
         if (load(&seat->gated))
             store(&seat->gated, 0);
     } else {

@@ -35,6 +35,7 @@ struct launch {
 
 void launch_before(struct launch *launch);
 void launch_after(struct launch *launch, CUresult result);
+uint64_t launch_bound(CUstream stream, bool per_thread);
 
 /* capture.c */
 extern _Atomic uint32_t captures_active;

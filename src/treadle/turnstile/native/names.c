@@ -119,11 +119,3 @@ EXPORT CUresult cuLibraryUnload(CUlibrary library)
     THROUGH(cuLibraryUnload, library);
     return result;
 }
-
-EXPORT CUresult cuGraphExecDestroy(CUgraphExec graph)
-{
-    CUresult result;
-    learn_forget(learn_key(graph, NULL, LAUNCH_GRAPH));
-    THROUGH(cuGraphExecDestroy, graph);
-    return result;
-}

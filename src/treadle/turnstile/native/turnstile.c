@@ -225,6 +225,11 @@ struct seat *seat_renew(struct seat *seat)
         return seat;
     int bad = page_check(seat->page);
     seat_clear_stray(seat);
+    uint64_t members = 0;
+    for (unsigned c = 0; c < TREADLE_CLASSES; c++)
+        members |= load(&seat->page->members[c]);
+    if (!bad)
+        seat_reap(seat, members); /* the dead bound others no longer */
     char path[512];
     snprintf(path, sizeof path, "%s", seat->path);
     bool move = false;
