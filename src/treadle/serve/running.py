@@ -16,6 +16,8 @@ from treadle.serve.worker.process import WorkerProcess
 
 _LONG_COPY_BYTES = 4 << 20
 """Copies above this size would hold up the event loop for about a millisecond."""
+_COMPANY_BYTES = 16 << 10
+"""A batch above this size is sent at once: the worker can begin while the next one is copied."""
 
 Outputs = list[list[Tensor]]
 OnEnd = Callable[["RunningBatch", Done | Failed | ModelError | None, Outputs], None]
@@ -52,15 +54,17 @@ class RunningBatch:
         self._copying: asyncio.Task[None] | None = None
 
     def start(self, number: int) -> None:
-        """Put the inputs where the worker reads them; it runs when its worker is flushed."""
+        """Put the inputs where the worker reads them; it runs when its worker is flushed, if not before."""
         slices, pieces, nbytes = self._place_inputs()
         run = Run(number, self._slot.number, self.model.name, self.rows, tuple(slices))
         view = self._slot.inputs.reserve(nbytes)
         if nbytes > _LONG_COPY_BYTES:
             self._copying = asyncio.create_task(self._start_long(run, pieces, view))
-        else:
-            _copy_in(view, pieces)
-            self._run(run)
+            return
+        _copy_in(view, pieces)
+        self._run(run)
+        if nbytes > _COMPANY_BYTES:
+            self.worker.flush()
 
     async def _start_long(
         self, run: Run, pieces: list[tuple[int, Buffer]], view: memoryview

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import ModelError
-from treadle.serve.worker.messages import Failed, Load, LoadFailed, Run
+from treadle.serve.worker.messages import Done, Failed, Load, LoadFailed, Run
 from treadle.serve.worker.process import SLOTS, WorkerProcess
 
 from .hosting import model
@@ -179,8 +179,10 @@ async def test_of_batches_that_were_sent_together_only_the_one_that_ran_is_to_bl
     worker = await start(factory="worker_models:Misbehaves")
     batches = [InFlight(worker, value, flush=False) for value in (1, -4, 3)]
     worker.flush()
-    deaths = [await batch.death() for batch in batches]
-    assert [death.began for death in deaths] == [False, True, False]
+    with contextlib.suppress(EndedError):  # on a slow machine it was answered before
+        assert isinstance(await batches[0].answer(), Done)
+    deaths = [await batch.death() for batch in batches[1:]]
+    assert [death.began for death in deaths] == [True, False]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -44,7 +44,7 @@ from treadle.serve.worker.messages import (
 from treadle.serve.worker.models import RunnableModel, load_model
 from treadle.types import TensorSpec
 
-_TOGETHER_SECONDS = 0.0002
+_TOGETHER_SECONDS = 0.0001
 """Answers are sent together if the first is not kept back for longer than about this."""
 
 
