@@ -54,7 +54,7 @@ class RunningBatch:
         self._copying: asyncio.Task[None] | None = None
 
     def start(self, number: int) -> None:
-        """Put the inputs where the worker reads them; it runs when its worker is flushed, if not before."""
+        """Put the inputs where the worker reads them; it runs once its worker is flushed."""
         slices, pieces, nbytes = self._place_inputs()
         run = Run(number, self._slot.number, self.model.name, self.rows, tuple(slices))
         view = self._slot.inputs.reserve(nbytes)
