@@ -240,6 +240,14 @@ static void obey(char **word, int words)
         CUresult result =
             cu.cuLaunchKernel(functions[0], 132, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
         say("persistent result=%d", result);
+    } else if (!strcmp(word[0], "pair")) { /* alternately on two streams */
+        static CUstream other;
+        CUresult result = other ? 0 : cu.cuStreamCreate(&other, 0);
+        for (int i = 0; i < a && !result; i++) {
+            result = cu.cuLaunchKernel(of_length(b), 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+            result |= cu.cuLaunchKernel(functions[0], 1, 1, 1, 1, 1, 1, 0, other, NULL, NULL);
+        }
+        say("pair result=%d", result);
     } else if (!strcmp(word[0], "entry")) {
         CUresult result = entry(word[1], b);
         char text[256];

@@ -71,6 +71,8 @@ struct seat {
     _Atomic uint64_t copy_until_ns;
     _Atomic uint64_t unanchored_ns; /* predicted since the last event */
     _Atomic uint64_t next_poll_ns;  /* when to look at events again */
+    _Atomic uintptr_t stream; /* of the last launch counted */
+    _Atomic uint32_t mixed;   /* since the last event, others were launched on: it says nothing */
     _Atomic uint64_t late_until_ns; /* until then, unfinished work is known to run over time */
     _Atomic uint64_t marked_since_ns;
     struct spin duty_lock;

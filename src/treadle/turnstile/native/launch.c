@@ -235,5 +235,10 @@ void launch_after(struct launch *l, CUresult result)
         add(&l->seat->busy_until_ns, -l->length_ns);
         return;
     }
+    uintptr_t stream = (uintptr_t)l->stream | l->per_thread;
+    if (unlikely(load(&l->seat->stream) != stream)) {
+        store(&l->seat->stream, stream);
+        store(&l->seat->mixed, 1);
+    }
     track_anchor(l, l->now);
 }

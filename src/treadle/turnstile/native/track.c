@@ -30,8 +30,6 @@ struct pool {
     struct slot samples[SAMPLES];
     struct slot anchors[ANCHORS];
     unsigned first, count; /* anchors in order */
-    CUstream stream;       /* of the last launch counted, to know if streams are mixed */
-    bool mixed;
 };
 
 static struct pool pools[POOLS];
@@ -149,9 +147,8 @@ static void anchor(const struct launch *l, uint64_t now)
             slot->late_ns = 0;
             slot->predicted_ns = load(&seat->busy_until_ns);
             slot->span_ns = slot->predicted_ns > now ? slot->predicted_ns - now : 0;
-            slot->tainted = atomic_exchange(&taint, 0) || pool->mixed;
+            slot->tainted = atomic_exchange(&taint, 0) | atomic_exchange(&seat->mixed, 0);
             slot->pending = true;
-            pool->mixed = false;
             pool->count++;
             add(&pending, 1);
             store(&seat->unanchored_ns, 0);
