@@ -99,10 +99,10 @@ CRITICALS = _by_name(
         name="decoder30",
         model="decoder",
         load=0.30,
-        service_seconds=15e-3,
+        service_seconds=9e-3,
         warm_seconds=4.0,
         memory_bytes=2 * GIB,
-        says="12-layer decoder, 16 tokens a request, eager, 30% load",
+        says="6-layer decoder, 8 tokens a request, eager, 30% load",
     ),
 )
 

@@ -38,7 +38,7 @@ _ENCODER = {
 }
 _DECODER = {
     Scale.FULL: Sizes(
-        layers=12, width=768, heads=12, batch=1, tokens=32, vocabulary=32000, generated=16
+        layers=6, width=768, heads=12, batch=1, tokens=32, vocabulary=32000, generated=8
     ),
     Scale.TINY: Sizes(layers=1, width=16, heads=2, batch=1, tokens=4, vocabulary=32, generated=2),
 }
