@@ -5,6 +5,7 @@
 #include "gate.h"
 
 #define GAP_BUCKETS 20
+#define GAP_BETWEEN (128 * US) /* longest from one request in line to the next */
 
 struct gaps {
     uint32_t count[GAP_BUCKETS]; /* bucket b: up to 4 us << b */
@@ -20,8 +21,25 @@ static inline unsigned gap_bucket(uint64_t ns)
     return b;
 }
 
-/* Learn one pause. Where at least half are short, hold the mark through 19 of 20 short ones;
- * else a hold would cost others more, at the end of every request, than it protects. */
+/* The hold that bridges 19 of 20 of the pauses up to `longest`, where those are at least one in
+ * `share` of all; else 0: it would cost others more, at the end of every request, than it
+ * protects. */
+static inline uint64_t gap_hold(const struct gaps *g, uint64_t longest, uint32_t share)
+{
+    uint32_t brief = 0, sum = 0;
+    uint64_t hold = 0;
+    for (unsigned b = 0; b < GAP_BUCKETS && (4 * US) << b <= longest; b++)
+        brief += g->count[b];
+    if (brief * share >= g->total)
+        for (unsigned b = 0; b < GAP_BUCKETS && sum * 20 < brief * 19; b++) {
+            sum += g->count[b];
+            hold = (4 * US) << b;
+        }
+    return hold > longest ? longest : hold;
+}
+
+/* Learn one pause: between the launches of a request, or between requests that wait in line. The
+ * latter are brief and fewer, but a long kernel let in between meets a whole queue. */
 static inline void gap_seen(struct gaps *g, uint64_t ns, uint64_t longest)
 {
     g->count[gap_bucket(ns)]++;
@@ -29,16 +47,9 @@ static inline void gap_seen(struct gaps *g, uint64_t ns, uint64_t longest)
     if (++g->since < 8)
         return;
     g->since = 0;
-    uint32_t brief = 0, sum = 0;
-    for (unsigned b = 0; b < GAP_BUCKETS && (4 * US) << b <= longest; b++)
-        brief += g->count[b];
-    uint64_t hold = 0;
-    if (brief * 2 >= g->total)
-        for (unsigned b = 0; b < GAP_BUCKETS && sum * 20 < brief * 19; b++) {
-            sum += g->count[b];
-            hold = (4 * US) << b;
-        }
-    g->hold_ns = hold > longest ? longest : hold;
+    g->hold_ns = gap_hold(g, longest, 2);
+    if (!g->hold_ns)
+        g->hold_ns = gap_hold(g, longest < GAP_BETWEEN ? longest : GAP_BETWEEN, 10);
     if (g->total >= 512) {
         g->total = 0;
         for (unsigned b = 0; b < GAP_BUCKETS; b++)
