@@ -146,6 +146,8 @@ def test_a_signal_ends_the_node_too(
                 env=os.environ | {"TMPDIR": str(tmp_path)},  # not cleaned up after SIGKILL
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                # Ignored by whoever runs this in the background, and that is inherited.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             )
         )
         stack.callback(command.kill)
