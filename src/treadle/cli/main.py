@@ -198,7 +198,7 @@ def colocation(
         str,
         typer.Option(
             help="Cells, patterns such as resnet20/*/gate, and sets (quick, cost, launch-bound, "
-            "sweep, coop, mps, all), with commas between.",
+            "sweep, coop, first-kernel, mps, all), with commas between.",
         ),
     ] = "quick",
     show: Annotated[

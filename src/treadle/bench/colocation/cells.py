@@ -130,6 +130,7 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             f"resnet20/trainer/gate-coop@budget={budget}us" for budget in (50, 100, 200, 400)
         ),
         "coop": tuple(f"{critical}/{background}/gate-coop" for critical, background in _PAIRS[:7]),
+        "first-kernel": tuple(f"probe/long-kernels/{mode}" for mode in ("gate-coop", "timeslice")),
         "mps": tuple(f"resnet20/trainer/{mode}" for mode in ("mps-prio", "mps")),
         "all": ("*",),
     }

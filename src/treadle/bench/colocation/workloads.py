@@ -56,7 +56,7 @@ class Background:
 
     name: str
     variant: str
-    """``eager``, ``compiled`` or ``graphs``."""
+    """``eager``, ``compiled``, ``graphs`` or ``long``."""
     batch: int
     warm_seconds: float
     memory_bytes: int
@@ -104,6 +104,15 @@ CRITICALS = _by_name(
         memory_bytes=2 * GIB,
         says="6-layer decoder, 8 tokens a request, eager, 30% load",
     ),
+    Critical(
+        name="probe",
+        model="probe",
+        load=0.01,
+        service_seconds=40e-6,
+        warm_seconds=1.0,
+        memory_bytes=GIB,
+        says="one tiny kernel a request, 1% load: from arrival to the first kernel",
+    ),
 )
 
 BACKGROUNDS = _by_name(
@@ -138,5 +147,13 @@ BACKGROUNDS = _by_name(
         warm_seconds=4.0,
         memory_bytes=12 * GIB,
         says="the same, batch 8, each step one CUDA graph",
+    ),
+    Background(
+        name="long-kernels",
+        variant="long",
+        batch=1,
+        warm_seconds=1.0,
+        memory_bytes=GIB,
+        says="kernels of 10 ms, one after the other",
     ),
 )

@@ -48,13 +48,15 @@ def build(model: str, scale: Scale, device: str, lane: Lane) -> Start:
     """Build a model on a device and return what runs one request of it.
 
     Args:
-        model: ``resnet``, ``encoder`` or ``decoder``.
+        model: ``resnet``, ``encoder``, ``decoder`` or ``probe``.
         scale: Which size of it.
         device: ``cuda`` or ``cpu``.
         lane: Where its requests run; the caller is inside ``lane.use()``.
     """
     if model == "decoder":
         return _decoder(_DECODER[scale], device)
+    if model == "probe":
+        return _probe(device)
     forward, given = _resnet(scale, device) if model == "resnet" else _encoder(scale, device)
     held = given.to(device, copy=True)
     if isinstance(lane, CudaLane):
@@ -72,6 +74,18 @@ def build(model: str, scale: Scale, device: str, lane: Lane) -> Start:
         forward(held)
 
     return start_now
+
+
+def _probe(device: str) -> Start:
+    """The smallest thing that a device can be asked."""
+    import torch
+
+    x = torch.zeros(32, device=device)
+
+    def start() -> None:
+        x.add_(1)
+
+    return start
 
 
 def _captured(forward: Callable[[], Tensor], lane: CudaLane) -> Callable[[], None]:

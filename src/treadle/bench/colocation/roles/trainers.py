@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ Step = Callable[[], Any]
 """Launches one training step."""
 
 _WARM_UP_STEPS = 10
+_LONG_SECONDS = 10e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,8 @@ def build(workload: Background, scale: Scale, device: str, lane: Lane) -> Step:
         device: ``cuda`` or ``cpu``.
         lane: Where it runs; the caller is inside ``lane.use()``.
     """
+    if workload.variant == "long":
+        return _long_kernels(device, lane)
     captures = workload.variant == "graphs" and isinstance(lane, CudaLane)
     step = _eager(workload, _SIZES[scale], device, compiled=workload.variant == "compiled")
     for _ in range(_WARM_UP_STEPS if scale is Scale.FULL else 1):
@@ -50,6 +54,27 @@ def build(workload: Background, scale: Scale, device: str, lane: Lane) -> Step:
             step()
         lane.drain()
     return step
+
+
+def _long_kernels(device: str, lane: Lane) -> Step:
+    """Kernels that spin for 10 ms; without a GPU, a pause of a tenth of that."""
+    import torch
+
+    if device != "cuda":
+        return lambda: time.sleep(_LONG_SECONDS / 10)
+    spin: Any = torch.cuda._sleep  # noqa: SLF001  # the only kernel of a given length there is
+
+    def seconds(cycles: int) -> float:
+        begun = lane.stamp()
+        spin(cycles)
+        ended = lane.stamp()
+        lane.reached(ended)
+        return lane.between(begun, ended)
+
+    cycles = 10_000_000
+    seconds(cycles)  # a cold one
+    cycles = round(cycles * _LONG_SECONDS / seconds(cycles))
+    return lambda: spin(cycles)
 
 
 def _eager(workload: Background, sizes: _Sizes, device: str, *, compiled: bool) -> Step:
