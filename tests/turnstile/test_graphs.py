@@ -20,12 +20,17 @@ def replay(program: Program, times: int, command: str = "replay") -> Mapping[str
 
 
 def graph(
-    world: World, *, nodes: int = NODES, other: str = "", more: Mapping[str, str] | None = None
+    world: World,
+    *,
+    nodes: int = NODES,
+    node_us: int = NODE_US,
+    other: str = "",
+    more: Mapping[str, str] | None = None,
 ) -> Program:
     """A program that has a graph of 10 ms and has launched it beside a critical member."""
     marker(world)
     program = world.start(**(more or {}))
-    program.ask(f"graph {nodes} {NODE_US} {other}")
+    program.ask(f"graph {nodes} {node_us} {other}")
     for _ in range(6):
         replay(program, 1)
     return program
@@ -92,8 +97,48 @@ def test_a_graph_that_was_changed_is_launched_as_it_is_now(world: World) -> None
 def test_launches_in_other_streams_run_one_after_the_other(world: World) -> None:
     program = graph(world)
     seen = replay(program, 6, "alternate")
-    assert seen["disorder"] == "0"
+    assert (seen["disorder"], seen["overlaps"]) == ("0", "0")
     program.ask("contextsync")
+
+
+def test_a_graph_that_always_changes_streams_is_launched_in_parts_too(world: World) -> None:
+    marker(world)
+    program = world.start()
+    program.ask(f"graph {NODES} {NODE_US}")
+    before = int(replay(program, 6, "alternate")["launches"])
+    seen = replay(program, 6, "alternate")
+    assert int(seen["launches"]) - before > 6
+    assert (seen["disorder"], seen["overlaps"]) == ("0", "0")
+
+
+@pytest.mark.parametrize("change", ["budget", "update"])
+def test_a_whole_launch_in_another_stream_comes_behind_parts(world: World, change: str) -> None:
+    with world.page() as page:
+        page.set_knob("budget_ns", 50_000_000)
+        program = graph(world, node_us=1000)
+        assert launches(program, world, 1) > 1
+        replay(program, 1)  # half of its 100 ms is still to come
+        page.set_knob("budget_ns", 0)
+        if change == "update":
+            program.ask("change")
+        program.ask("elsewhere 1")
+    assert program.ask_fields("stats")["overlaps"] == "0"
+
+
+def test_each_threads_own_stream_is_another_one(world: World) -> None:
+    with world.page() as page:
+        page.set_knob("budget_ns", 50_000_000)
+        seen = replay(graph(world, node_us=1000), 3, "each")
+    assert (seen["disorder"], seen["overlaps"]) == ("0", "0")
+
+
+def test_parts_of_launches_at_once_from_many_threads_are_not_mixed(world: World) -> None:
+    marker(world)
+    program = world.start()
+    program.ask(f"graph {NODES} {NODE_US}")
+    for _ in range(4):
+        seen = replay(program, 8, "together")
+        assert (seen["disorder"], seen["overlaps"]) == ("0", "0")
 
 
 def test_the_graph_of_a_critical_program_is_left_alone(world: World) -> None:

@@ -31,13 +31,36 @@ static void make(char **word, int words)
     say("graph result=%d", result);
 }
 
-/* replay COUNT: launch it, each time in another of so many streams. */
-static void replay(int count, int among)
+/* replay COUNT: launch it, each time in another of so many streams, from this one on. */
+static void replay(int count, int among, int from)
 {
     CUresult result = 0;
     for (int i = 0; i < count && !result; i++)
-        result = cu.cuGraphLaunch(exec, streams[i % among]);
+        result = cu.cuGraphLaunch(exec, streams[from + i % among]);
     say("replayed result=%d", result);
+}
+
+static void *launch(void *stream)
+{
+    CUcontext context;
+    cu.cuDevicePrimaryCtxRetain(&context, 0);
+    cu.cuCtxSetCurrent(context);
+    return cu.cuGraphLaunch(exec, stream) ? stream : NULL;
+}
+
+/* each COUNT: from a thread for each, in that thread's own stream. together COUNT: at once. */
+static void threads(int count, bool together)
+{
+    pthread_t thread[64];
+    void *failed = NULL;
+    for (int i = 0; i < count; i++) {
+        pthread_create(&thread[i], NULL, launch, together ? streams[0] : CU_STREAM_PER_THREAD);
+        if (!together)
+            pthread_join(thread[i], &failed);
+    }
+    for (int i = 0; i < count && together; i++)
+        pthread_join(thread[i], &failed);
+    say("replayed result=%d", failed != NULL);
 }
 
 bool graph_command(char **word, int words)
@@ -46,9 +69,13 @@ bool graph_command(char **word, int words)
     if (!strcmp(word[0], "graph"))
         make(word, words);
     else if (!strcmp(word[0], "replay"))
-        replay(atoi(word[1]), 1);
+        replay(atoi(word[1]), 1, 0);
     else if (!strcmp(word[0], "alternate"))
-        replay(atoi(word[1]), 2);
+        replay(atoi(word[1]), 2, 0);
+    else if (!strcmp(word[0], "elsewhere"))
+        replay(atoi(word[1]), 1, 1);
+    else if (!strcmp(word[0], "each") || !strcmp(word[0], "together"))
+        threads(atoi(word[1]), word[0][0] == 't');
     else if (!strcmp(word[0], "change"))
         say("changed result=%d", cu.cuGraphExecUpdate(exec, NULL, NULL, &result));
     else if (!strcmp(word[0], "discard"))

@@ -358,8 +358,10 @@ API CUresult cuCtxSynchronize_v2(CUcontext context)
 API void standin_stats(char *text, size_t size)
 {
     pthread_mutex_lock(&standin_lock);
-    snprintf(text, size, "launches=%llu most_backlog_ns=%llu collectives=%llu disorder=%u last=%s",
-             launches, most_backlog_ns, uncounted, standin_disorder(), last_symbol);
+    snprintf(text, size,
+             "launches=%llu most_backlog_ns=%llu collectives=%llu disorder=%u overlaps=%u last=%s",
+             launches, most_backlog_ns, uncounted, standin_disorder(), standin_overlaps(),
+             last_symbol);
     most_backlog_ns = 0;
     pthread_mutex_unlock(&standin_lock);
 }

@@ -53,5 +53,6 @@ CUresult standin_launch(const char *symbol, struct kernel *kernel, CUstream stre
 struct graph *standin_graph(void);
 void standin_capture(struct stream *s, const struct kernel *kernel, unsigned long long length_ns);
 unsigned standin_disorder(void); /* nodes that ran out of their turn */
+unsigned standin_overlaps(void); /* graphs, or parts, that began before the one before had ended */
 
 #endif

@@ -12,9 +12,10 @@ struct node {
     bool removed;
 };
 struct graph { struct node **nodes; size_t count, room; };
-struct executable { size_t count; unsigned *numbers, of; unsigned long long length_ns; };
+struct executable { size_t count; unsigned *numbers, of; unsigned long long length_ns, until_ns; };
 
-static unsigned disorder, expected;
+static unsigned disorder, expected, overlaps;
+static unsigned long long until_ns; /* of the last graph launched, or part of one */
 
 struct graph *standin_graph(void)
 {
@@ -24,6 +25,11 @@ struct graph *standin_graph(void)
 unsigned standin_disorder(void)
 {
     return disorder + expected;
+}
+
+unsigned standin_overlaps(void)
+{
+    return overlaps;
 }
 
 static struct node *add_node(struct graph *g, struct node content)
@@ -95,6 +101,14 @@ static CUresult graph_launch(const char *symbol, CUgraphExec exec, CUstream stre
         disorder += e->numbers[i] != expected;
         expected = (e->numbers[i] + 1) % e->of;
     }
+    /* A driver runs one after the other what is launched from one executable graph. */
+    struct stream *s = standin_stream(stream, own_);
+    unsigned long long now = standin_now();
+    standin_settle(s);
+    if (s->tail_ns < e->until_ns)
+        s->tail_ns = e->until_ns;
+    overlaps += s->tail_ns < until_ns && now < until_ns;
+    e->until_ns = until_ns = (s->tail_ns > now ? s->tail_ns : now) + e->length_ns;
     pthread_mutex_unlock(&standin_lock);
     return standin_launch(symbol, &k, stream, own_, NULL);
 }

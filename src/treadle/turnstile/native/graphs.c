@@ -45,18 +45,19 @@ static CUresult launch_part(graph_call real, struct parted *of, struct part *par
 
 static CUresult launch_graph(graph_call real, CUgraphExec exec, CUstream stream, bool per_thread)
 {
-    struct parted *of = parted_find(exec);
-    if (!of)
-        return launch_one(real, exec, 1 * MS, stream, per_thread);
     if (capturing(stream, per_thread))
         return real(exec, stream);
+    struct parted *of = parted_take(exec);
+    if (!of)
+        return launch_one(real, exec, 1 * MS, stream, per_thread);
     uint64_t budget_ns = launch_bound(stream, per_thread);
-    CUresult result;
-    if (budget_ns && parted_follow(of, stream, per_thread))
-        result = launch_part(real, of, &of->root, budget_ns, stream, per_thread);
-    else
-        result = launch_one(real, exec, of->root.usual_ns, stream, per_thread);
+    bool parts = budget_ns && !of->root.whole && length_of(&of->root) > budget_ns;
+    parts = parted_follow(of, stream, per_thread, parts) && parts;
+    CUresult result =
+        parts ? launch_part(real, of, &of->root, budget_ns, stream, per_thread)
+              : launch_one(real, exec, of->root.usual_ns, stream, per_thread);
     parted_launched(of, stream, per_thread);
+    parted_give(of);
     return result;
 }
 
@@ -127,7 +128,7 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
     EXPORT CUresult name(CUgraphExec exec, void *a, void *b, void *c, void *d)     \
     {                                                                              \
         CUresult result;                                                           \
-        parted_forget(exec);                                                       \
+        parted_changed(exec);                                                      \
         THROUGH(name, exec, a, b, c, d);                                           \
         return result;                                                             \
     }

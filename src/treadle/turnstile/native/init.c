@@ -9,6 +9,7 @@
 #include "classes.h"
 #include "launch.h"
 #include "memory.h"
+#include "split.h"
 
 static struct sigaction before_us;
 static bool guarding;
@@ -60,6 +61,7 @@ static void after_fork(void)
     track_after_fork();
     seat_after_fork();
     classes_after_fork();
+    parted_after_fork();
     store(&captures_active, 0);
 }
 

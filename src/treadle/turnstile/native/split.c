@@ -39,6 +39,7 @@ struct graph_calls {
 #undef G
     /* From CUDA 12.3 on: does not refuse edges that have more to say than "after". */
     CUresult (*cuGraphGetEdges_v2)(CUgraph, CUgraphNode *, CUgraphNode *, void *, size_t *);
+    CUresult (*cuGraphKernelNodeGetParams_v2)(CUgraphNode, void *); /* from CUDA 12.0 on */
 };
 
 static struct spin lock;
@@ -57,6 +58,9 @@ static const struct graph_calls *calls(void)
 #undef G
         fresh.cuGraphGetEdges_v2 =
             (__typeof__(fresh.cuGraphGetEdges_v2))driver_symbol("cuGraphGetEdges_v2");
+        fresh.cuGraphKernelNodeGetParams_v2 =
+            (__typeof__(fresh.cuGraphKernelNodeGetParams_v2))driver_symbol(
+                "cuGraphKernelNodeGetParams_v2");
         if (all)
             table = fresh; /* two threads write the same values */
         atomic_store_explicit(&state, all ? 1 : 2, memory_order_release);
@@ -69,14 +73,52 @@ static struct parted **bucket_of(CUgraphExec exec)
     return &buckets[((uintptr_t)exec >> 4) * 0x9e3779b97f4a7c15ull >> 54];
 }
 
-struct parted *parted_find(CUgraphExec exec)
+static struct parted **at_exec(CUgraphExec exec)
+{
+    struct parted **at = bucket_of(exec);
+    while (*at && (*at)->root.exec != exec)
+        at = &(*at)->next;
+    return at;
+}
+
+/* What is kept of a graph, for one thread at a time: two that launch the same graph would run it
+ * beside itself. Nobody waits here longer than another waits at the gate. */
+static struct parted *take(CUgraphExec exec, bool unlink)
+{
+    for (;;) {
+        spin_take(&lock);
+        struct parted **at = at_exec(exec), *p = *at;
+        bool taken = p && p->taken;
+        if (p && !taken) {
+            p->taken = true;
+            if (unlink)
+                *at = p->next;
+        }
+        spin_give(&lock);
+        if (!taken)
+            return p;
+        sleep_until(clock_ns() + 20 * US);
+    }
+}
+
+struct parted *parted_take(CUgraphExec exec)
+{
+    return take(exec, false);
+}
+
+void parted_give(struct parted *of)
 {
     spin_take(&lock);
-    struct parted *p = *bucket_of(exec);
-    while (p && p->root.exec != exec)
-        p = p->next;
+    of->taken = false;
     spin_give(&lock);
-    return p;
+}
+
+/* Of the graphs that a forked child was given nothing can be used, or destroyed. */
+void parted_after_fork(void)
+{
+    lock = (struct spin){0};
+    for (unsigned i = 0; i < BUCKETS; i++)
+        buckets[i] = NULL;
 }
 
 /* A graph was instantiated: the program may destroy or change it, so keep a copy. */
@@ -85,6 +127,7 @@ void parted_keep(CUgraphExec exec, CUgraph graph, unsigned long long flags)
     const struct graph_calls *g = calls();
     size_t nodes = 0;
     CUgraph clone;
+    free(take(exec, true)); /* of one that went with its context, and had this address */
     if (!g || (flags & FLAG_DEVICE_LAUNCH) || !seats_configured() || my_class() == TREADLE_CRITICAL)
         return;
     if (g->cuGraphGetNodes(graph, NULL, &nodes) || nodes < 2 || nodes > NODES_MOST)
@@ -119,22 +162,34 @@ static void drop(const struct graph_calls *g, struct part *part, bool own)
     }
 }
 
-/* The graph is destroyed, or becomes another than what was kept of it. */
+/* It becomes another than what was kept of it, and is whole from now on. Its parts may still run:
+ * where its next launch has to wait for them is kept. */
+void parted_changed(CUgraphExec exec)
+{
+    struct parted *p = take(exec, false);
+    if (!p)
+        return;
+    int mode = quiet_begin(driver());
+    drop(calls(), &p->root, false);
+    quiet_end(driver(), mode);
+    p->root.graph = NULL;
+    p->root.half[0] = p->root.half[1] = NULL;
+    p->root.whole = true;
+    parted_give(p);
+}
+
+/* The graph is destroyed. */
 void parted_forget(CUgraphExec exec)
 {
-    spin_take(&lock);
-    struct parted **at = bucket_of(exec), *p;
-    while ((p = *at) && p->root.exec != exec)
-        at = &p->next;
-    if (p)
-        *at = p->next;
-    spin_give(&lock);
+    struct parted *p = take(exec, true);
     if (!p)
         return;
     const struct graph_calls *g = calls();
+    int mode = quiet_begin(driver());
     drop(g, &p->root, false);
     if (p->done)
         g->cuEventDestroy(p->done);
+    quiet_end(driver(), mode);
     free(p);
 }
 
@@ -183,8 +238,11 @@ static bool movable(const struct graph_calls *g, CUgraphNode node)
     if (g->cuGraphNodeGetType(node, &kind))
         return false;
     if (kind == KERNEL) {
-        void *parameters[32] = {NULL}; /* begin with the function; the rest is not read */
-        return !g->cuGraphKernelNodeGetParams(node, parameters) && !name_collective(parameters[0]);
+        void *parameters[32] = {NULL}; /* the function first, in the second version a kernel 8th */
+        CUresult (*ask)(CUgraphNode, void *) = g->cuGraphKernelNodeGetParams_v2;
+        return !(ask ? ask : g->cuGraphKernelNodeGetParams)(node, parameters) &&
+               !name_collective(parameters[0]) &&
+               !(ask && parameters[7] && name_collective(parameters[7]));
     }
     return kind == COPY || kind == FILL || kind == EMPTY;
 }
@@ -263,32 +321,72 @@ bool part_divide(const struct parted *of, struct part *part)
     return !part->whole;
 }
 
-/* A graph never runs beside itself, so its parts must not either: behind a launch in another
- * stream, wait for that. False if there is nothing to wait by: then launch it whole. */
-bool parted_follow(struct parted *of, CUstream stream, bool per_thread)
+/* ---- a graph never runs beside itself, so its parts must not either ---- */
+
+static _Atomic uint64_t streams_gone; /* handles of streams before that may be others' now */
+
+void parted_stream_gone(void)
 {
-    const struct graph_calls *g = calls();
-    if (!of->launched || (of->last == stream && of->last_per_thread == per_thread))
-        return true;
-    if (!of->done)
-        return false;
-    int mode = quiet_begin(driver());
-    CUresult failed = (per_thread ? g->wait_own : g->wait)(stream, of->done, 0);
-    quiet_end(driver(), mode);
-    return !failed;
+    add(&streams_gone, 1);
 }
 
-/* Once it has parts, whatever follows in another stream must be able to wait for this launch. */
-void parted_launched(struct parted *of, CUstream stream, bool per_thread)
+/* A thread's own stream has one name in all threads: it is another in each. */
+static uint64_t this_thread(void)
+{
+    static _Atomic uint64_t threads;
+    static _Thread_local uint64_t number;
+    if (!number)
+        number = add(&threads, 1) + 1;
+    return number;
+}
+
+static struct whereabouts whereabouts(CUstream stream, bool per_thread)
+{
+    bool own = stream == CU_STREAM_PER_THREAD || (per_thread && !stream);
+    return (struct whereabouts){.stream = own       ? CU_STREAM_PER_THREAD
+                                          : stream ? stream
+                                                   : CU_STREAM_LEGACY,
+                                .thread = own ? this_thread() : 0,
+                                .gone = load(&streams_gone)};
+}
+
+static bool record_done(struct parted *of, CUstream stream, bool per_thread)
 {
     const struct driver *d = driver();
+    return of->done &&
+           !(per_thread ? d->cuEventRecord_ptsz : d->cuEventRecord)(of->done, stream);
+}
+
+/* Before a launch, in parts or not: behind parts in another stream, wait for them. The driver
+ * orders what is launched as a whole behind the like. False if it must be whole this time: because
+ * there is nothing to wait by, or because what comes next would have nothing. */
+bool parted_follow(struct parted *of, CUstream stream, bool per_thread, bool parts)
+{
+    const struct graph_calls *g = calls();
+    struct whereabouts here = whereabouts(stream, per_thread);
+    bool same = of->launched && of->last.stream == here.stream &&
+                of->last.thread == here.thread && of->last.gone == here.gone;
+    if (same ? !parts || of->recorded : !parts && !of->recorded)
+        return true;
+    int mode = quiet_begin(driver());
+    bool fine = same || !of->launched;
+    if (!fine && of->recorded)
+        fine = !(per_thread ? g->wait_own : g->wait)(stream, of->done, 0);
+    if (parts && !of->done && driver()->cuEventCreate(&of->done, CU_EVENT_DISABLE_TIMING))
+        of->done = NULL;
+    fine = fine && (!parts || record_done(of, stream, per_thread));
+    quiet_end(driver(), mode);
+    return fine;
+}
+
+/* Behind a launch: where it was, and an event once that may matter. */
+void parted_launched(struct parted *of, CUstream stream, bool per_thread)
+{
     of->launched = true;
-    of->last = stream;
-    of->last_per_thread = per_thread;
-    if (!of->root.half[0])
+    of->last = whereabouts(stream, per_thread);
+    if (!of->done)
         return;
-    int mode = quiet_begin(d);
-    if (of->done || !d->cuEventCreate(&of->done, CU_EVENT_DISABLE_TIMING))
-        (per_thread ? d->cuEventRecord_ptsz : d->cuEventRecord)(of->done, stream);
-    quiet_end(d, mode);
+    int mode = quiet_begin(driver());
+    of->recorded = record_done(of, stream, per_thread);
+    quiet_end(driver(), mode);
 }

@@ -13,13 +13,17 @@ struct part {
     bool whole;           /* cannot be divided further */
 };
 
+/* A stream that is told from others of the same name. */
+struct whereabouts { CUstream stream; uint64_t thread, gone; };
+
 /* An instantiated graph of the program's. */
 struct parted {
     struct parted *next;
     struct part root; /* its exec is the program's own */
     unsigned long long flags;
-    CUstream last; /* where it was launched last, and the event behind that */
-    bool launched, last_per_thread;
+    bool taken; /* by a thread that launches or changes it */
+    bool launched, recorded;
+    struct whereabouts last; /* where it was launched last, and the event behind that */
     CUevent done;
 };
 
@@ -27,9 +31,13 @@ typedef CUresult (*graph_call)(CUgraphExec, CUstream);
 
 void parted_keep(CUgraphExec exec, CUgraph graph, unsigned long long flags);
 void parted_forget(CUgraphExec exec);
-struct parted *parted_find(CUgraphExec exec);
+void parted_changed(CUgraphExec exec);
+void parted_stream_gone(void);
+void parted_after_fork(void);
+struct parted *parted_take(CUgraphExec exec);
+void parted_give(struct parted *of);
 bool part_divide(const struct parted *of, struct part *part);
-bool parted_follow(struct parted *of, CUstream stream, bool per_thread);
+bool parted_follow(struct parted *of, CUstream stream, bool per_thread, bool parts);
 void parted_launched(struct parted *of, CUstream stream, bool per_thread);
 
 #endif

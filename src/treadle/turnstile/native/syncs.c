@@ -2,6 +2,7 @@
 #include "classes.h"
 #include "launch.h"
 #include "memory.h"
+#include "split.h"
 
 #define STREAM_DONE_HOOK(name, per_thread, waits)                                \
     EXPORT CUresult name(CUstream stream)                                        \
@@ -107,6 +108,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
     if (unlikely(load(&urgent_active)))
         urgent_forget_stream(stream);
     class_forget_stream(stream);
+    parted_stream_gone();
     THROUGH(cuStreamDestroy_v2, stream);
     return result;
 }
