@@ -145,6 +145,22 @@ def test_a_member_moves_to_another_page_when_told(world: World) -> None:
         assert here.snapshot().members == ()
 
 
+def test_a_mark_set_for_a_program_comes_along_and_falls(world: World) -> None:
+    program = world.start(TREADLE_CLASS="critical")
+    program.ask("launch 1 10")
+    with world.page(0) as here, world.page(1) as there:
+        here.move(by_pid(here, program).index, uuid_of(1))
+
+        def moved() -> bool:
+            program.ask("launch 5000 1")  # marked, when it is time to look
+            return any(m.pid == program.pid for m in there.snapshot().members)
+
+        eventually(moved, "moved")
+        program.ask("sync")
+        eventually(lambda: not there.snapshot().closed_for, "idle")
+        assert not here.snapshot().closed_for
+
+
 def test_a_folder_that_cannot_be_written_opens_the_gate(world: World) -> None:
     program = world.start(TREADLE_TURNSTILE="/proc/nowhere/page")
     assert program.ask("launch 10 10") == "launched 10 result=0"

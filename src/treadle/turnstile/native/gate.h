@@ -80,6 +80,7 @@ struct seat {
     uint64_t duty_at_ns;
     struct spin mark_lock;
     uint32_t mark_count[TREADLE_CLASSES]; /* under mark_lock */
+    struct seat *successor; /* under mark_lock: who has the marks now; NULL: this one */
     struct seat *gang[MAX_GPUS];
     unsigned gang_size;
 };

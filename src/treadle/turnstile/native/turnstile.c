@@ -214,6 +214,34 @@ void seat_clear_stray(struct seat *seat)
         store(&seat->record->hold, 0);
 }
 
+/* Its marks go to the seat that takes this one's place, as do those taken back later by whoever
+ * set them here. */
+static void hand_marks(struct seat *seat, struct seat *next)
+{
+    spin_take(&seat->mark_lock);
+    for (unsigned c = 0; c < TREADLE_CLASSES; c++)
+        if (seat->mark_count[c]) {
+            seat_mark(next, c);
+            next->mark_count[c] = seat->mark_count[c];
+            seat->mark_count[c] = 0;
+        }
+    seat->successor = next;
+    spin_give(&seat->mark_lock);
+}
+
+/* Takes the lock on the marks of a seat, or of the one that took its place. */
+static struct seat *lock_marks(struct seat *seat)
+{
+    spin_take(&seat->mark_lock);
+    while (seat->successor) {
+        struct seat *next = seat->successor;
+        spin_give(&seat->mark_lock);
+        spin_take(&next->mark_lock);
+        seat = next;
+    }
+    return seat;
+}
+
 /* Now and then: is this the page that others use, and is the seat still ours? Returns the seat
  * to use from now on, which is a new one where the page was removed or replaced, where this
  * process was told to move, or where its lock was lost. */
@@ -274,11 +302,7 @@ struct seat *seat_renew(struct seat *seat)
         store(&next->record->memory_limit_bytes, load(&seat->record->memory_limit_bytes));
         store(&next->record->memory_used_bytes, load(&seat->record->memory_used_bytes));
     }
-    for (unsigned c = 0; c < TREADLE_CLASSES; c++)
-        if (seat->mark_count[c]) {
-            seat_mark(next, c);
-            next->mark_count[c] = seat->mark_count[c];
-        }
+    hand_marks(seat, next);
     if (owned)
         seat_leave(seat);
     else /* its number may be the new one's, and its record another member's */
@@ -288,12 +312,12 @@ struct seat *seat_renew(struct seat *seat)
 
 void seat_mark(struct seat *seat, unsigned class_)
 {
-    struct treadle_page *page = seat->page;
-    if (!seat->record || load(&seat->broken) || class_ >= TREADLE_CLASSES)
+    if (!seat->record || class_ >= TREADLE_CLASSES)
         return;
     uint64_t now = clock_ns();
-    spin_take(&seat->mark_lock);
-    if (seat->mark_count[class_]++ == 0) {
+    seat = lock_marks(seat);
+    struct treadle_page *page = seat->page;
+    if (!load(&seat->broken) && seat->mark_count[class_]++ == 0) {
         store(&seat->marked_since_ns, now);
         add(&seat->record->marks_taken, 1);
         store(&page->last_urgent_ns, now);
@@ -306,12 +330,12 @@ void seat_mark(struct seat *seat, unsigned class_)
 
 void seat_unmark(struct seat *seat, unsigned class_)
 {
-    struct treadle_page *page = seat->page;
-    if (!seat->record || load(&seat->broken) || class_ >= TREADLE_CLASSES)
+    if (!seat->record || class_ >= TREADLE_CLASSES)
         return;
     uint64_t now = clock_ns(), before = 0;
-    spin_take(&seat->mark_lock);
-    if (seat->mark_count[class_] && --seat->mark_count[class_] == 0) {
+    seat = lock_marks(seat);
+    struct treadle_page *page = seat->page;
+    if (!load(&seat->broken) && seat->mark_count[class_] && --seat->mark_count[class_] == 0) {
         uint64_t linger = knob(page, TREADLE_KNOB_linger_ns);
         store(&page->last_urgent_ns, now);
         if (linger && class_ < TREADLE_CLASSES - 1)
