@@ -131,3 +131,16 @@ def test_a_held_member_waits_until_its_holder_lets_go_or_dies(world: World) -> N
         assert not program.answered(0.05)
         node.kill()
         assert program.read() == "launched 1 result=0"
+
+
+def test_a_hold_falls_with_its_holders_seat_whoever_sits_there_next(world: World) -> None:
+    program = world.start()
+    program.ask("launch 1 10")
+    with world.page() as page:
+        index = by_pid(page, program).index
+        node = marker(world, 3, "node")
+        seat = by_pid(page, node).index
+        node.ask(f"hold {index} on")
+        node.kill()
+        assert by_pid(page, marker(world, 2, "next")).index == seat
+        assert program.ask("launch 1 10") == "launched 1 result=0"

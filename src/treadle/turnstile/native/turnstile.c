@@ -32,7 +32,8 @@ static int byte_lock(int fd, unsigned index, short type)
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-/* Take record `index` out of every word of the header. The caller holds its lock. */
+/* Take record `index` out of every word of the header, and let go of whom it holds: the next to
+ * sit there knows nothing of them. The caller holds its lock. */
 static void clear_words(struct treadle_page *page, unsigned index)
 {
     uint64_t bit = 1ull << index;
@@ -46,7 +47,13 @@ static void clear_words(struct treadle_page *page, unsigned index)
             atomic_compare_exchange_strong(&page->turn[c], &turn, 0);
     }
     atomic_fetch_and(&page->waiting, ~bit);
-    if (was_marked)
+    bool held = false;
+    for (unsigned i = 0; i < TREADLE_RECORDS; i++) {
+        uint32_t by = index + 1;
+        if (unlikely(load(&page->record[i].hold) == by))
+            held |= atomic_compare_exchange_strong(&page->record[i].hold, &by, 0);
+    }
+    if (was_marked || held)
         bell_ring(page);
 }
 
