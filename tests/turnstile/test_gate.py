@@ -287,6 +287,23 @@ def test_a_program_that_closes_every_descriptor_takes_a_seat_again(world: World)
         eventually(seated, "seated again")
 
 
+def test_a_program_that_reuses_every_descriptor_takes_nobody_for_dead(
+    world: World, tmp_path: Path
+) -> None:
+    critical = marker(world)
+    program = world.start()
+    program.ask("launch 1 10")
+    assert program.ask(f"openall {tmp_path / 'other'}") == "opened"
+    with world.page() as page:
+        page.set_knob("duty_ppm", 0)
+        critical.ask("mark")
+        program.tell("launch 1 10")
+        assert not program.answered(0.1)
+        assert by_pid(page, critical).busy
+        critical.ask("unmark")
+        assert program.read() == "launched 1 result=0"
+
+
 def test_a_launch_that_fails_is_not_in_flight(world: World) -> None:
     marker(world)
     program = world.start(STANDIN_FAIL_LAUNCH="5")

@@ -182,13 +182,14 @@ void seat_forget(struct seat *seat)
     seat->fd = -1;
 }
 
-/* Take back what dead members among `suspects` have left. True if anything was. */
+/* Take back what dead members among `suspects` have left. True if anything was. In another file,
+ * whose descriptor has the number now, nobody has a lock and all would seem dead. */
 bool seat_reap(struct seat *seat, uint64_t suspects)
 {
     bool any = false;
     if (seat->record)
         suspects &= ~seat->bit;
-    if (!suspects || seat->fd < 0 || !spin_try(&reaping))
+    if (!suspects || seat->fd < 0 || !descriptor_ours(seat) || !spin_try(&reaping))
         return false;
     for (; suspects; suspects &= suspects - 1) {
         unsigned i = (unsigned)__builtin_ctzll(suspects);
