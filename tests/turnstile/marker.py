@@ -20,6 +20,11 @@ for line in sys.stdin:
         while True:
             library.mark()
             library.unmark()
+    elif word == "blink":  # briefly, as it usually does, and then for good
+        for _ in range(100):
+            library.mark()
+            library.unmark()
+        library.mark()
     elif word == "hold":
         library.hold(place, int(rest[0]), rest[1] == "on")
     elif word == "clear":

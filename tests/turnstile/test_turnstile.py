@@ -144,3 +144,16 @@ def test_a_hold_falls_with_its_holders_seat_whoever_sits_there_next(world: World
         node.kill()
         assert by_pid(page, marker(world, 2, "next")).index == seat
         assert program.ask("launch 1 10") == "launched 1 result=0"
+
+
+def test_brief_marks_of_the_living_do_not_hide_a_dead_one(world: World) -> None:
+    dead, living = marker(world), marker(world)
+    program = world.start()
+    program.ask("launch 1 10")
+    with world.page() as page:
+        page.set_knob("duty_ppm", 0)
+        dead.ask("blink")
+        living.tell("flicker")
+        dead.kill()
+        program.tell("launch 1 10")
+        assert program.answered(0.4)  # who marks looks itself, once a second

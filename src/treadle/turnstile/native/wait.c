@@ -197,6 +197,7 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
     }
     if (closed) {
         struct seat *at = (struct seat *)closed;
+        uint64_t looked = start;
         waiting_begins(seat, start);
         duty_pay(seat, start, true);
         for (;;) {
@@ -223,7 +224,8 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
             uint64_t end = probable_end(at->page, holders(at->page, class_));
             if (end > now + AWAKE && end - now - AWAKE < nap) {
                 nap = end - now - AWAKE;
-            } else if (end && now < end + 2 * AWAKE && now + AWAKE >= end) {
+            } else if (end && now < end + 2 * AWAKE && now + AWAKE >= end &&
+                       now - looked < 2 * LOOK_AGAIN) {
                 for (int i = 0; i < 16; i++)
                     cpu_relax();
                 continue;
@@ -238,8 +240,10 @@ void gate_wait(struct seat *seat, unsigned class_, uint64_t length_ns)
                 nap = until - now;
             }
             futex_wait(&at->page->bell, bell, nap);
-            if (clock_ns() - now < nap)
+            now = clock_ns();
+            if (now - looked < LOOK_AGAIN)
                 continue;
+            looked = now;
             if (page_check(at->page)) {
                 atomic_store(&at->broken, 1);
                 gate_say_once(2, "the turnstile %s is damaged: the gate stays open", at->path);
