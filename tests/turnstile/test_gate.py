@@ -313,6 +313,13 @@ def test_a_launch_that_fails_is_not_in_flight(world: World) -> None:
         assert by_pid(page, program).launches == 5
 
 
+def test_a_copy_that_fails_is_not_in_flight(world: World) -> None:
+    marker(world)
+    program = world.start()
+    assert program.ask("copy cuMemcpyHtoAAsync -1") == "copy result=1"  # as large as can be said
+    assert program.ask("copy cuMemcpyHtoAAsync 4000000") == "copy result=0"
+
+
 def test_a_static_program_is_left_alone(world: World, tmp_path: Path) -> None:
     source = tmp_path / "still.c"
     source.write_text('#include <stdio.h>\nint main(void) { puts("still"); return 0; }\n')

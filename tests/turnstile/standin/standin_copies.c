@@ -9,6 +9,8 @@ static CUresult copy(const char *symbol, size_t bytes, CUstream stream, bool per
 {
     if (standin_check())
         return CUDA_ERROR_NOT_INITIALIZED;
+    if (bytes >> 40)
+        return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&standin_lock);
     standin_count(symbol);
     struct stream *s = standin_stream(stream, per_thread);

@@ -4,6 +4,7 @@
 
 /* A first guess, until a copy of about this size was measured. */
 #define BYTES_PER_US 20000ull
+#define USUAL_MOST (4000 * MS) /* nor is any measured as longer */
 
 /* Sizes within a quarter of each other count as one kind of copy. */
 static unsigned size_class(size_t bytes)
@@ -23,6 +24,8 @@ void copy_before(struct launch *l, size_t bytes, CUstream stream, bool per_threa
         return;
     l->kind = LAUNCH_COPY;
     l->usual_ns = bytes / BYTES_PER_US * US + 10 * US;
+    if (l->usual_ns > USUAL_MOST)
+        l->usual_ns = USUAL_MOST;
     unsigned shape[6] = {way, size_class(bytes)};
     l->key = learn_key(NULL, shape, LAUNCH_COPY);
     launch_before(l);

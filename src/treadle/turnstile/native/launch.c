@@ -22,11 +22,16 @@ static uint64_t budget_now(const struct treadle_page *page, uint64_t now)
     return budget > 1000 * MS ? 1000 * MS : budget;
 }
 
+static _Atomic uint64_t *account_of(const struct launch *l)
+{
+    return l->kind == LAUNCH_COPY ? &l->seat->copy_until_ns : &l->seat->busy_until_ns;
+}
+
 /* How long until this launch fits into the budget: 0 if it does now. */
 static uint64_t too_early(struct launch *l, uint64_t budget, uint64_t now)
 {
     struct seat *seat = l->seat;
-    uint64_t until = load(l->kind == LAUNCH_COPY ? &seat->copy_until_ns : &seat->busy_until_ns);
+    uint64_t until = load(account_of(l));
     if (!budget)
         return 0;
     if (unlikely(load(&seat->late_until_ns) > now) && l->kind != LAUNCH_COPY)
@@ -43,8 +48,7 @@ static uint64_t too_early(struct launch *l, uint64_t budget, uint64_t now)
 static bool enter(struct launch *l, uint64_t now)
 {
     struct seat *seat = l->seat;
-    _Atomic uint64_t *account =
-        l->kind == LAUNCH_COPY ? &seat->copy_until_ns : &seat->busy_until_ns;
+    _Atomic uint64_t *account = account_of(l);
     uint64_t until = load(account);
     uint64_t next = (until > now ? until : now) + l->length_ns;
     if (!atomic_compare_exchange_strong(account, &until, next))
@@ -229,12 +233,12 @@ void launch_after(struct launch *l, CUresult result)
         track_end(l);
     if (unlikely(l->urgent != NULL))
         urgent_launched(l);
-    if (!l->counted || l->kind == LAUNCH_COPY)
+    if (!l->counted)
         return;
-    if (unlikely(result != CUDA_SUCCESS)) {
-        add(&l->seat->busy_until_ns, -l->length_ns);
+    if (unlikely(result != CUDA_SUCCESS))
+        add(account_of(l), -l->length_ns);
+    if (result != CUDA_SUCCESS || l->kind == LAUNCH_COPY)
         return;
-    }
     uintptr_t stream = (uintptr_t)l->stream | l->per_thread;
     if (unlikely(load(&l->seat->stream) != stream)) {
         store(&l->seat->stream, stream);
