@@ -80,6 +80,10 @@ def test_a_checker_finds_nothing(built: Built, tmp_path: Path, checker: str) -> 
             assert program.ask("serve 20 5 20 30") == "served 20"
             assert program.ask("unload") == "unload result=0"
             assert program.ask("brief 100") == "brief result=0"
+            assert program.ask("graph 100 20") == "graph result=0"
+            for launches in ("replay 4", "alternate 4", "each 4", "together 4"):
+                assert program.ask(launches) == "replayed result=0"
+            assert program.ask("discard") == "discarded result=0"
             program.tell("fork")
             assert "begin=0 fresh=0" in program.read()
             program.tell("")
