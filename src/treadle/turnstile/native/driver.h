@@ -16,6 +16,8 @@
     D(cuEventRecord_ptsz, (CUevent, CUstream))                           \
     D(cuEventQuery, (CUevent))                                           \
     D(cuEventElapsedTime, (float *, CUevent, CUevent))                   \
+    D(cuStreamWaitEvent, (CUstream, CUevent, unsigned))                  \
+    D(cuStreamWaitEvent_ptsz, (CUstream, CUevent, unsigned))             \
     D(cuStreamIsCapturing, (CUstream, int *))                            \
     D(cuStreamIsCapturing_ptsz, (CUstream, int *))                       \
     D(cuThreadExchangeStreamCaptureMode, (int *))

@@ -32,11 +32,13 @@ typedef CUresult (*graph_call)(CUgraphExec, CUstream);
 void parted_keep(CUgraphExec exec, CUgraph graph, unsigned long long flags);
 void parted_forget(CUgraphExec exec);
 void parted_changed(CUgraphExec exec);
-void parted_stream_gone(void);
 void parted_after_fork(void);
 struct parted *parted_take(CUgraphExec exec);
 void parted_give(struct parted *of);
 bool part_divide(const struct parted *of, struct part *part);
+
+/* order.c */
+void parted_stream_gone(void);
 bool parted_follow(struct parted *of, CUstream stream, bool per_thread, bool parts);
 void parted_launched(struct parted *of, CUstream stream, bool per_thread);
 
