@@ -185,6 +185,24 @@ def test_one_kernel_of_several_lengths_is_known_by_what_came_before(world: World
                 assert short < 1e-3 < long < 6e-3
 
 
+def test_many_places_make_no_kind_forgotten(world: World) -> None:
+    program = world.start()
+    lengths = range(2000, 2020)
+    with world.page() as page:
+        for us in lengths:
+            for _ in range(6):
+                program.ask(f"launch 1 {us}")
+                program.ask("sync")
+        program.ask("shuffle 40000")  # of 64 grids: a quarter of a million places
+        program.ask("sync")
+        marker(world)  # from now on what is launched is counted
+        predicted = by_pid(page, program).predicted_seconds
+        for us in lengths:
+            program.ask(f"launch 1 {us}")
+            program.ask("sync")
+        assert by_pid(page, program).predicted_seconds - predicted > 0.9 * len(lengths) * 2e-3
+
+
 def test_nothing_is_launched_behind_work_that_runs_over_its_prediction(world: World) -> None:
     marker(world)
     program = world.start()

@@ -249,6 +249,15 @@ static void obey(char **word, int words)
             result |= cu.cuLaunchKernel(functions[0], 1, 1, 1, 1, 1, 1, 0, other, NULL, NULL);
         }
         say("pair result=%d", result);
+    } else if (!strcmp(word[0], "shuffle")) { /* brief kernels in an order that does not repeat */
+        CUresult result = 0;
+        unsigned long long chance = 1;
+        for (int i = 0; i < a && !result; i++) {
+            chance = chance * 6364136223846793005ull + 1442695040888963407ull;
+            result = cu.cuLaunchKernel(functions[0], 1 + (unsigned)(chance >> 58), 1, 1, 1, 1, 1, 0,
+                                       stream, NULL, NULL);
+        }
+        say("shuffle result=%d", result);
     } else if (!strcmp(word[0], "entry")) {
         CUresult result = entry(word[1], b);
         char text[256];

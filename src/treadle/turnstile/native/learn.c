@@ -10,6 +10,7 @@
 
 #define ENTRIES 8192u
 #define PROBES 24u
+#define PLACE (1ull << 63) /* in a key: of a place, not a kind */
 #define DEFAULT_START (100 * US)
 #define DEFAULT_LEAST (10 * US)
 #define DEFAULT_MOST (1 * MS)
@@ -32,6 +33,7 @@ uint64_t learn_key(const void *what, const unsigned shape[6], unsigned kind)
         h = mix(h, (uint64_t)shape[2] << 32 | shape[3]);
         h = mix(h, (uint64_t)shape[4] << 32 | shape[5]);
     }
+    h &= ~PLACE;
     return h ? h : 1;
 }
 
@@ -44,9 +46,32 @@ uint64_t learn_place(uint64_t key)
     before[0] = before[1];
     before[1] = before[2];
     before[2] = key;
-    return place ? place : 1;
+    return place | PLACE;
 }
 
+/* Where the table is full: a place gives way, never a kind. There are many more of them, and where
+ * one is missing its kind serves. NULL if there is none. */
+static struct entry *some_place(uint64_t key)
+{
+    struct entry *found = NULL;
+    unsigned wanted = (unsigned)(key >> 40) % PROBES;
+    for (unsigned i = 0; i < PROBES && (i <= wanted || !found); i++) {
+        struct entry *e = &table[(key + i) & (ENTRIES - 1)];
+        if (load(&e->key) & PLACE)
+            found = e;
+    }
+    return found;
+}
+
+static void clear(struct entry *e)
+{
+    store(&e->length_ns, 0);
+    store(&e->high_ns, 0);
+    store(&e->samples, 0);
+    store(&e->count, 0);
+}
+
+/* NULL for a place that finds no room. */
 static struct entry *find(uint64_t key)
 {
     for (unsigned i = 0; i < PROBES; i++) {
@@ -59,12 +84,13 @@ static struct entry *find(uint64_t key)
                 return e;
         }
     }
-    /* Full hereabouts, mostly of what was forgotten: make room for the next time. */
-    struct entry *e = &table[key & (ENTRIES - 1)];
-    store(&e->length_ns, 0);
-    store(&e->high_ns, 0);
-    store(&e->samples, 0);
-    store(&e->count, 0);
+    /* Full hereabouts: make room. */
+    struct entry *e = some_place(key);
+    if (!e && key & PLACE)
+        return NULL;
+    if (!e)
+        e = &table[key & (ENTRIES - 1)];
+    clear(e);
     store(&e->key, key);
     return e;
 }
@@ -73,6 +99,8 @@ struct lesson learn_lesson(uint64_t kind_key, uint64_t place_key)
 {
     struct lesson l = {.kind = find(kind_key), .kind_key = kind_key, .place_key = place_key};
     l.place = place_key == kind_key ? l.kind : find(place_key);
+    if (unlikely(!l.place))
+        l.place = l.kind;
     return l;
 }
 
@@ -147,16 +175,17 @@ void learn_result(const struct lesson *l, uint64_t ns)
         result(l->place, l->place_key, ns);
 }
 
+/* What was known goes at once, for kinds make no room for others. */
 void learn_forget_all(void)
 {
     add(&epoch, 1);
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        clear(&table[i]);
+        store(&table[i].key, 0);
+    }
 }
 
 void learn_forget(uint64_t key)
 {
-    struct entry *e = find(key);
-    store(&e->samples, 0);
-    store(&e->count, 0);
-    store(&e->length_ns, 0);
-    store(&e->high_ns, 0);
+    clear(find(key));
 }
