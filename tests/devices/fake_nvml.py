@@ -6,6 +6,7 @@ What it does not know raises ``AttributeError``, as an older binding would.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -82,6 +83,7 @@ class FakeNVML:
 
     def _call(self, name: str, *arguments: Any) -> Any:
         self.calls.append(name)
+        inspect.signature(getattr(pynvml, name)).bind(*arguments)  # as the real one takes them
         if name in self.fails:
             raise pynvml.NVMLError(self.fails[name])
         if name == "nvmlInit":
@@ -150,7 +152,7 @@ class FakeNVML:
     def _activity(self) -> dict[str, Callable[..., Any]]:
         return {
             "nvmlGpmQueryDeviceSupport": lambda gpu: SimpleNamespace(
-                isSupportedDevice=int(gpu.gpm_supported)
+                version=1, isSupportedDevice=int(gpu.gpm_supported)
             ),
             "nvmlGpmSampleAlloc": self._gpm_alloc,
             "nvmlGpmSampleFree": self._gpm_free,

@@ -16,7 +16,7 @@ from tests.devices.fake_nvml import FakeGPU, FakeNVML
 from treadle.cli import devices
 from treadle.cli.exits import Exit
 from treadle.clock import ManualClock
-from treadle.devices.device import DeviceError, MonitoredDevice
+from treadle.devices.device import DeviceError, Link, MonitoredDevice
 from treadle.devices.find import find_devices
 from treadle.devices.mechanisms import MECHANISMS
 from treadle.devices.simulated import SimulatedGPU
@@ -59,6 +59,21 @@ def test_equal_gpus_have_one_table_of_mechanisms(
     out = capsys.readouterr().out
     assert out.count("MECHANISM") == 2
     assert "0 Simulated GPU, 1 Simulated GPU\n" in out
+
+
+def test_links_of_a_kind_are_shown_together(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = ManualClock()
+    gpus = [SimulatedGPU(clock, index=index) for index in range(5)]
+    for peer in gpus[1:4]:
+        gpus[0].link(peer)
+    gpus[0].link(gpus[4], "same host")
+    gpus[0].add_link(Link("GPU-unseen", "same host"))
+    show(monkeypatch, gpus)
+    out = capsys.readouterr().out
+    assert "1-3: NVLink x18" in out
+    assert "4, GPU-unseen: same host" in out
 
 
 def test_json_says_the_same(

@@ -283,6 +283,18 @@ def test_a_call_that_fails_fails_its_source_only(world: World) -> None:
     assert values(device, "nvml.temperature")["temperature"] == 38
 
 
+def test_one_failing_call_of_several_costs_one_figure(world: World) -> None:
+    world.library.fails["nvmlDeviceGetTotalEccErrors"] = pynvml.NVML_ERROR_UNKNOWN
+    device = world.open()
+    assert "Unknown Error" in reason(device, "nvml.board", "ecc_corrected")
+    world.library.fails |= {
+        f"nvmlDeviceGet{name}": pynvml.NVML_ERROR_UNKNOWN
+        for name in ("EnforcedPowerLimit", "EncoderUtilization", "DecoderUtilization")
+    }
+    with pytest.raises(DeviceError, match="Unknown Error"):
+        read(device, "nvml.board")
+
+
 def test_a_gpu_that_is_lost_is_gone_for_every_source(world: World) -> None:
     device = world.open()
     world.gpu.lost = True

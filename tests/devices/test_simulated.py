@@ -220,6 +220,12 @@ def test_a_source_that_fails_fails_alone_and_heals(gpu: SimulatedGPU) -> None:
     assert value(gpu, "memory_free") > 0
 
 
+def test_a_fault_of_a_source_that_there_is_not_is_refused(gpu: SimulatedGPU) -> None:
+    for fault in (gpu.faults.fail, gpu.faults.hang):
+        with pytest.raises(ValueError, match=r"no source 'nvml\.moon'"):
+            fault("nvml.moon")
+
+
 @pytest.mark.parametrize("garbage", [math.nan, -1.0, float(0xFFFFFFFF)])
 def test_garbage_comes_out_as_it_is_and_the_check_finds_it(
     gpu: SimulatedGPU, clock: ManualClock, garbage: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ def _table(seen: Sequence[_Seen]) -> Table:
         table.add_column(
             title, justify="right" if title in _RIGHT else "left", no_wrap=title == "#"
         )
-    names = {one.info.uuid: str(one.info.index) for one in seen}
+    indices = {one.info.uuid: one.info.index for one in seen}
     for one in seen:
         info = one.info
         table.add_row(
@@ -96,8 +96,7 @@ def _table(seen: Sequence[_Seen]) -> Table:
             info.partition or "-",
             "-" if info.numa_node is None else str(info.numa_node),
             _ranges(info.host_cores) or "-",
-            "\n".join(f"{names.get(link.peer, link.peer)}: {link.kind}" for link in one.links)
-            or "-",
+            _links(one.links, indices) or "-",
         )
     return table
 
@@ -111,6 +110,19 @@ def _mechanisms(mechanisms: Sequence[Mechanism]) -> Table:
         style = "green" if one.available else "dim"
         table.add_row(one.name, Text("yes" if one.available else "no", style), Text(one.reason))
     return table
+
+
+def _links(links: Sequence[Link], indices: Mapping[str, int]) -> str:
+    """A line for each kind of link, with the devices that it leads to: ``1-7: NVLink x18``."""
+    kinds: dict[str, list[str]] = {}
+    for link in links:
+        kinds.setdefault(link.kind, []).append(link.peer)
+    lines = []
+    for kind, peers in kinds.items():
+        known = sorted(indices[peer] for peer in peers if peer in indices)
+        others = [peer for peer in peers if peer not in indices]
+        lines.append(f"{', '.join(filter(None, [_ranges(known), *others]))}: {kind}")
+    return "\n".join(lines)
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from treadle.clock import Clock
 from treadle.devices.catalogue import GPU_SOURCES, FunctionSource
-from treadle.devices.device import Reading, Source
+from treadle.devices.device import DeviceError, DeviceGoneError, Reading, Source
 from treadle.devices.nvidia.counters import Activity, PowerSamples, Unwrapped, missing, percent
 from treadle.devices.nvidia.library import NVML, MissingError, number
 from treadle.devices.nvidia.processes import ProcessReader
@@ -55,6 +55,7 @@ class Sources:
         self._power = PowerSamples(nvml, gpu, clock, wall)
         self._activity = Activity(nvml, gpu, clock)
         self._unwrapped = Unwrapped()
+        self._failed: list[DeviceError] = []
 
     def table(self) -> Sequence[Source]:
         readers = {
@@ -73,11 +74,22 @@ class Sources:
                 )
             ],
         }
-        return [FunctionSource(spec, readers[spec.name]) for spec in GPU_SOURCES.values()]
+        return [
+            FunctionSource(spec, partial(self._whole, readers[spec.name]))
+            for spec in GPU_SOURCES.values()
+        ]
 
     def close(self) -> None:
         """Give the driver back what it holds for us."""
         self._activity.close()
+
+    def _whole(self, read: Callable[[], Sequence[Reading]]) -> Sequence[Reading]:
+        """A group of figures; calls that failed are an error only if nothing else came."""
+        self._failed.clear()
+        readings = read()
+        if self._failed and all(reading.value is None for reading in readings):
+            raise self._failed[0]
+        return readings
 
     def _utilization(self) -> list[Reading]:
         now, metrics = self._clock.now(), ("gpu_utilization", "memory_utilization")
@@ -195,10 +207,14 @@ class Sources:
         return number(self._nvml.call(function, self._gpu, *arguments))
 
     def _one(self, metric: str, read: Callable[[], float], window_seconds: float = 0.0) -> Reading:
-        """One figure, or why there is none; what concerns the whole device goes through."""
+        """One figure, or why there is none; that the whole device is gone goes through."""
         try:
             value = read()
-        except MissingError as error:
+        except DeviceGoneError:
+            raise
+        except DeviceError as error:
+            if not isinstance(error, MissingError):
+                self._failed.append(error)
             return Reading(metric, None, self._clock.now(), 0.0, str(error))
         return Reading(metric, value, self._clock.now(), window_seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from treadle.devices.catalogue import GPU_SOURCES
 from treadle.devices.device import DeviceError, DeviceGoneError, Reading
 
 
@@ -30,7 +31,10 @@ class Hang:
 
 
 class Faults:
-    """The faults of one device, by name of the source. Safe to set from another thread."""
+    """The faults of one device, by name of the source. Safe to set from another thread.
+
+    A source that there is not is a ``ValueError``.
+    """
 
     def __init__(self) -> None:
         self._failing: dict[str, str] = {}
@@ -45,15 +49,15 @@ class Faults:
 
     def fail(self, source: str, text: str = "made to fail") -> None:
         """Let every read of a source raise ``DeviceError``."""
-        self._failing[source] = text
+        self._failing[_known(source)] = text
 
     def garbage(self, source: str, value: float) -> None:
         """Let every figure of a source be ``value``: NaN, -1, 0xFFFFFFFF."""
-        self._garbage[source] = value
+        self._garbage[_known(source)] = value
 
     def hang(self, source: str) -> Hang:
         """Let every read of a source block until the returned ``Hang`` is released."""
-        return self._hanging.setdefault(source, Hang())
+        return self._hanging.setdefault(_known(source), Hang())
 
     def vanish(self, text: str = "it has fallen off the bus") -> None:
         """Let the device be gone, for good. Who hangs is let go, and finds it gone."""
@@ -85,3 +89,9 @@ class Faults:
             value = self._garbage[source]
             return [reading._replace(value=value, reason="") for reading in readings]
         return readings
+
+
+def _known(source: str) -> str:
+    if source not in GPU_SOURCES:
+        raise ValueError(f"no source {source!r}; allowed: {', '.join(GPU_SOURCES)}")
+    return source
