@@ -53,6 +53,8 @@ class FakeGPU:
     events: deque[tuple[int, int]] = field(default_factory=deque)
     nvlinks: tuple[int, ...] = ()
     """For each link: the bus of the GPU at its other end, or -1 for a switch."""
+    repeats: bool = False
+    """Some drivers give samples again that were seen."""
     lost: bool = False
 
 
@@ -225,7 +227,7 @@ class FakeNVML:
         return SimpleNamespace(total=gpu.total, used=gpu.used, free=free, reserved=gpu.reserved)
 
     def _samples(self, gpu: FakeGPU, kind: int, seen: int) -> tuple[int, list[Any]]:
-        fresh = [sample for sample in gpu.power_samples if sample[0] > seen]
+        fresh = [sample for sample in gpu.power_samples if gpu.repeats or sample[0] > seen]
         if not fresh:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, [
@@ -246,7 +248,7 @@ class FakeNVML:
         return values
 
     def _process_utilization(self, gpu: FakeGPU, seen: int) -> list[SimpleNamespace]:
-        fresh = [sample for sample in gpu.utilization if sample[1] > seen]
+        fresh = [sample for sample in gpu.utilization if gpu.repeats or sample[1] > seen]
         if not fresh:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         padding = SimpleNamespace(pid=0, timeStamp=0, smUtil=0)

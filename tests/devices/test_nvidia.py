@@ -136,6 +136,11 @@ def test_garbage_is_no_figure(world: World, answer: float) -> None:
     assert values(device, "nvml.temperature")["memory_temperature"] == 41  # the others stay
 
 
+def test_a_clock_that_is_not_available_is_none(world: World) -> None:
+    world.gpu.sm_clock = NOT_AVAILABLE
+    assert "not available" in reason(world.open(), "nvml.clocks", "sm_clock")
+
+
 def test_memory_that_is_not_available_is_none(world: World) -> None:
     device = world.open()
     world.gpu.used = (1 << 64) - 1
@@ -175,7 +180,9 @@ def test_why_clocks_are_held_down(
     assert tuple(clocks[name] for name in names) == held
 
 
-def test_power_samples_come_once_each_with_their_own_time(world: World) -> None:
+@pytest.mark.parametrize("repeats", [False, True])
+def test_power_samples_come_once_each_with_their_own_time(world: World, repeats: bool) -> None:
+    world.gpu.repeats = repeats
     device = world.open()
     world.power((99.96, 120_000), (99.98, 130_000))
     first = read(device, "nvml.power-samples")

@@ -91,9 +91,11 @@ def test_without_a_driver_the_real_binding_says_so() -> None:
         assert pynvml.nvmlDeviceGetCount() >= 0
 
 
+@pytest.mark.parametrize("repeats", [False, True])
 def test_a_monitor_sees_memory_and_work_of_each(
-    gpu: FakeGPU, library: FakeNVML, start: Callable[[str], int]
+    gpu: FakeGPU, library: FakeNVML, start: Callable[[str], int], repeats: bool
 ) -> None:
+    gpu.repeats = repeats
     busy, idle = start("busy"), start("idle")
     gpu.processes = [(idle, None), (busy, 1 << 30)]
     gpu.utilization = [(busy, 100, 40), (busy, 200, 60)]
