@@ -17,7 +17,17 @@ from treadle.cli.main import app
 
 SURFACE = Path(__file__).with_name("cli_surface.txt")
 ENVIRONMENT = {"COLUMNS": "80", "LINES": "24", "NO_COLOR": "1", "TERM": "dumb"}
-HEAVY = ("numpy", "onnxruntime", "uvicorn", "aiohttp", "starlette", "msgspec", "torch", "rich")
+HEAVY = (
+    "numpy",
+    "pynvml",
+    "onnxruntime",
+    "uvicorn",
+    "aiohttp",
+    "starlette",
+    "msgspec",
+    "torch",
+    "rich",
+)
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -8,16 +8,16 @@ from tests.turnstile.harness import World
 from tests.turnstile.test_turnstile import marker
 
 from treadle.cli import turnstile
-from treadle.devices.nvml import GPUProcess, NVMLError
+from treadle.devices.device import DeviceError, DeviceProcess
 
-STRANGER = GPUProcess(pid=4_000_001, name="stranger", memory_bytes=3 << 30)
+STRANGER = DeviceProcess(4_000_001, "stranger", 3 << 30, None, "not asked for")
 
 
 def test_processes_that_are_not_gated_are_named(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     member = marker(world)
-    gated = GPUProcess(pid=member.pid, name="member", memory_bytes=None)
+    gated = DeviceProcess(member.pid, "member", None, None, "not told")
     monkeypatch.setenv("TREADLE_TURNSTILE_DIR", str(world.folder))
     monkeypatch.setattr(turnstile, "compute_processes", lambda uuid: [gated, STRANGER])
     turnstile.run(watch=False, as_json=False, knobs=[])
@@ -32,8 +32,8 @@ def test_processes_that_are_not_gated_are_named(
 def test_it_says_why_they_are_not_known(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(uuid: str) -> list[GPUProcess]:
-        raise NVMLError("no driver here")
+    def fails(uuid: str) -> list[DeviceProcess]:
+        raise DeviceError("no driver here")
 
     marker(world)
     monkeypatch.setenv("TREADLE_TURNSTILE_DIR", str(world.folder))

@@ -126,6 +126,14 @@ def turnstile(
 
 
 @app.command()
+def devices(as_json: AsJson = False) -> None:
+    """Show the GPUs, or the CPU, and which mechanisms to share them work here, or why not."""
+    from treadle.cli.devices import run
+
+    run(as_json=as_json)
+
+
+@app.command()
 def down(
     timeout: Annotated[float, typer.Option(help="Seconds to wait until it has ended.")] = 60.0,
     now: Annotated[bool, typer.Option("--now", help="Do not finish accepted requests.")] = False,

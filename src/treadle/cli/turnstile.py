@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from treadle.devices.nvml import GPUProcess, NVMLError, compute_processes
+from treadle.devices.device import DeviceError, DeviceProcess
+from treadle.devices.nvidia import compute_processes
 from treadle.errors import TreadleError
 from treadle.turnstile import Member, PageSnapshot, Turnstile, TurnstileError, default_folder
 
@@ -56,7 +57,7 @@ class _Look:
     """A page, and who uses its GPU past it."""
 
     snapshot: PageSnapshot
-    ungated: list[GPUProcess]
+    ungated: list[DeviceProcess]
     ungated_unknown: str
     """Why nothing is known of them; empty if it is."""
 
@@ -66,7 +67,7 @@ def _look(page: Turnstile) -> _Look:
     members = {member.pid for member in snapshot.members}
     try:
         processes = compute_processes(snapshot.uuid)
-    except NVMLError as error:
+    except DeviceError as error:
         return _Look(snapshot, [], str(error))
     return _Look(snapshot, [p for p in processes if p.pid not in members], "")
 
@@ -156,7 +157,11 @@ def _state(member: Member) -> str:
 
 def _plain(look: _Look) -> dict[str, Any]:
     plain = asdict(look.snapshot)
-    plain["ungated"] = None if look.ungated_unknown else [asdict(p) for p in look.ungated]
+    plain["ungated"] = (
+        None
+        if look.ungated_unknown
+        else [{"pid": p.pid, "name": p.name, "memory_bytes": p.memory_bytes} for p in look.ungated]
+    )
     plain["ungated_unknown"] = look.ungated_unknown
     plain["closed_for"] = sorted(priority.label for priority in look.snapshot.closed_for)
     for member in plain["members"]:

@@ -111,8 +111,8 @@ class DeviceEvent:
 class DeviceProcess:
     """A process with a context on a device."""
 
-    pid: int
-    """In this process's pid namespace."""
+    pid: int | None
+    """In this process's pid namespace; None for a process of another one."""
     name: str
     memory_bytes: int | None
     sm_activity: float | None
