@@ -164,8 +164,11 @@ uint64_t launch_bound(CUstream stream, bool per_thread)
 void launch_before(struct launch *l)
 {
     l->seat = NULL;
-    if (capturing(l->stream, l->per_thread))
+    if (capturing(l->stream, l->per_thread)) {
+        if (l->kind == LAUNCH_KERNEL && l->caller)
+            name_caller(l->function, l->caller); /* a graph that holds it stays whole */
         return;
+    }
     struct seat *seat = seat_current();
     if (!seat || unlikely(load(&seat->broken)))
         return;
@@ -239,7 +242,7 @@ void launch_after(struct launch *l, CUresult result)
         add(account_of(l), -l->length_ns);
     if (result != CUDA_SUCCESS || l->kind == LAUNCH_COPY)
         return;
-    uintptr_t stream = (uintptr_t)l->stream | l->per_thread;
+    uintptr_t stream = launch_stream(l);
     if (unlikely(load(&l->seat->stream) != stream)) {
         store(&l->seat->stream, stream);
         store(&l->seat->mixed, 1);

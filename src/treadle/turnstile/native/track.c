@@ -110,6 +110,8 @@ void track_end(struct launch *l)
 {
     const struct driver *d = driver();
     struct slot *slot = l->sample;
+    if (!slot->pending) /* its context has gone, and the events with it */
+        return;
     slot->host_ns = clock_ns() - slot->host_ns;
     int mode = quiet_begin(d);
     slot->idle_before = d->cuEventQuery(slot->begin) == CUDA_SUCCESS;
@@ -117,6 +119,10 @@ void track_end(struct launch *l)
     quiet_end(d, mode);
     uint64_t now = clock_ns();
     spin_take(&tracking);
+    if (!slot->pending) {
+        spin_give(&tracking);
+        return;
+    }
     if (failed) {
         slot->pending = false;
         atomic_fetch_sub(&pending, 1);
@@ -177,10 +183,11 @@ void track_anchor(const struct launch *l, uint64_t now)
     anchor(l, now);
 }
 
-/* The gate is closed: whoever closed it may delay what is in flight beyond its prediction. */
+/* The gate is closed: whoever closed it may delay what is in flight beyond its prediction. An
+ * event says so only behind that work, in the stream that it was launched on. */
 void track_closed(const struct launch *l, uint64_t now)
 {
-    if (load(&l->seat->unanchored_ns))
+    if (load(&l->seat->unanchored_ns) && load(&l->seat->stream) == launch_stream(l))
         anchor(l, now);
 }
 
