@@ -53,7 +53,7 @@ def _table() -> Mapping[str, Metric]:
         ("power", "watts", gauge, "power drawn, as the board measures it", ""),
         ("power_limit", "watts", gauge, "what the board is held to", ""),
         ("energy", "joules", counter, "energy drawn since the driver was loaded", ""),
-        ("temperature", "celsius", gauge, "of the GPU", "changes once a second or so"),
+        ("temperature", "celsius", gauge, "of the GPU", "not of its hottest spot"),
         ("memory_temperature", "celsius", gauge, "of the memory", ""),
         ("fan_speed", "ratio", gauge, "of the fans, of their intended maximum", ""),
         ("sm_clock", "hertz", gauge, "clock of the SMs", ""),
