@@ -134,6 +134,16 @@ def devices(as_json: AsJson = False) -> None:
 
 
 @app.command()
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
+) -> None:
+    """Watch every GPU and who is on it: activity, memory, power, waiting tasks."""
+    from treadle.cli.top import run as show
+
+    show(once=once)
+
+
+@app.command()
 def down(
     timeout: Annotated[float, typer.Option(help="Seconds to wait until it has ended.")] = 60.0,
     now: Annotated[bool, typer.Option("--now", help="Do not finish accepted requests.")] = False,
