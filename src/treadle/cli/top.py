@@ -47,7 +47,7 @@ def run(*, once: bool, devices: str | None = None) -> None:
     """
     console = Console(highlight=False)
     with Monitor(devices or find_devices_by()) as monitor:
-        _wait_for_devices(monitor)
+        wait_for_devices(monitor)
         collector = Collector(monitor)
         if once:
             time.sleep(_FIRST_READINGS_SECONDS)  # for what is read in the first turn
@@ -137,7 +137,12 @@ class Collector:
         return [s / n if n else None for s, n in zip(sums, counts, strict=True)]
 
 
-def _wait_for_devices(monitor: Monitor) -> None:
+def wait_for_devices(monitor: Monitor) -> None:
+    """Wait until the devices were looked for.
+
+    Raises:
+        TreadleError: If none can be read.
+    """
     deadline = time.monotonic() + _START_SECONDS
     while True:
         snapshot = monitor.snapshot()

@@ -191,7 +191,7 @@ class GateTier:
         self._on_tick = on_tick
         self._series: dict[str, list[int]] = {}
         for number, one in enumerate(series):
-            if one.source == GATE:
+            if one.source == GATE and one.metric in METRICS:
                 self._series.setdefault(one.device, []).append(number)
         self._pages: dict[str, GatePage] = {}
         self._count = 0

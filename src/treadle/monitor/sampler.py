@@ -66,10 +66,13 @@ def plan(
         for (uuid, source), seconds in zip(chosen, pace, strict=True)
         for metric in source.metrics
     ]
+    # A recording brings its own figures of the turnstile.
+    played = {(one.device, one.metric) for one in series}
     series += [
         Series(device.info.uuid, metric, GATE, tick_seconds)
         for device in devices
         for metric in gate.METRICS
+        if (device.info.uuid, metric) not in played
     ]
     infos = tuple(device.info for device in devices)
     directory = Directory(infos, entries, tuple(series), tuple(reasons))
