@@ -203,8 +203,10 @@ def test_a_recording_that_is_over_has_no_device_any_more(file: Path) -> None:
     power.read()
     clock.advance(100.0)
     assert len(power.read()) == 49
+    assert power.read() == []
+    assert [event.text for event in first.events()] == ["Xid 31"]
     with pytest.raises(DeviceGoneError, match="the recording is over"):
-        power.read()
+        first.events()
 
 
 def test_speed_changes_how_long_it_takes(file: Path) -> None:

@@ -20,7 +20,7 @@ from rich.live import Live
 from treadle.cli.topview import Frame, Queue, Sort, Task, View, render
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
-from treadle.monitor import FIND_DEVICES, Monitor
+from treadle.monitor import AUTO, Monitor, finder
 from treadle.node.paths import socket_path
 from treadle.turnstile import Turnstile, TurnstileError, default_folder
 from treadle.types import Priority
@@ -30,13 +30,11 @@ _NODE_SECONDS = 2.0
 _SPARKS = {"sm_activity": 12, "gpu_utilization": 12, "cpu_utilization": 12, "power": 12}
 _START_SECONDS = 60.0
 _FIRST_READINGS_SECONDS = 0.3
-DEVICES_VARIABLE = "TREADLE_DEVICES"
-"""Names what finds the devices, ``module:function``, instead of treadle's own."""
 
 
 def find_devices_by() -> str:
-    """What finds the devices here."""
-    return os.environ.get(DEVICES_VARIABLE) or FIND_DEVICES
+    """What finds the devices here: ``TREADLE_DEVICES``, or treadle's own."""
+    return finder(os.environ.get("TREADLE_DEVICES", AUTO))
 
 
 def run(*, once: bool, devices: str | None = None) -> None:

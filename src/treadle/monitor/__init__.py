@@ -3,7 +3,7 @@
 ``Monitor`` starts the helper (``python -m treadle.monitor``) and tells what it reads.
 """
 
-from treadle.monitor.monitor import FIND_DEVICES, Limits, Monitor
+from treadle.monitor.monitor import AUTO, Limits, Monitor, finder
 from treadle.monitor.snapshot import DeviceView, MonitorSnapshot
 
-__all__ = ["FIND_DEVICES", "DeviceView", "Limits", "Monitor", "MonitorSnapshot"]
+__all__ = ["AUTO", "DeviceView", "Limits", "Monitor", "MonitorSnapshot", "finder"]

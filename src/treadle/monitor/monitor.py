@@ -26,7 +26,13 @@ from treadle.monitor.ring import SAMPLE, Reader, RingError, Samples
 from treadle.monitor.snapshot import MonitorSnapshot, views
 from treadle.turnstile import default_folder
 
-FIND_DEVICES = "treadle.devices.find:find_devices"
+AUTO = "auto"
+_FIND_DEVICES = "treadle.devices.find:find_devices"
+
+
+def finder(choice: str) -> str:
+    """What finds the devices: ``auto`` is treadle's own, all else says ``module:function``."""
+    return _FIND_DEVICES if choice in ("", AUTO) else choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,7 @@ class Monitor:
 
     def __init__(
         self,
-        devices: str = FIND_DEVICES,
+        devices: str = _FIND_DEVICES,
         *,
         folder: Path | None = None,
         clock: Clock | None = None,

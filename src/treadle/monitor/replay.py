@@ -24,6 +24,8 @@ from treadle.monitor.recording import Part, Recording, RecordingError, read
 from treadle.monitor.ring import Samples
 
 _COST_SECONDS = 0.000_05
+_STAYS_SECONDS = 5.0
+"""A recorded device is there for so long after its last reading."""
 
 
 class _Time:
@@ -67,8 +69,6 @@ class ReplayedSource:
 
     def read(self) -> Sequence[Reading]:
         position = self._time.position()
-        if self._next == len(self._rows):
-            raise DeviceGoneError("the recording is over")
         found = []
         while self._next < len(self._rows) and self._rows[self._next][0] <= position:
             at, reading = self._rows[self._next]
@@ -85,6 +85,8 @@ class ReplayedDevice:
         self._time = time
         self._sources: dict[str, ReplayedSource] = {}
         self._events: list[tuple[float, DeviceEvent]] = []
+        self.seconds = 0.0
+        """How long its recording takes."""
 
     def source(self, name: str, refresh_seconds: float) -> ReplayedSource:
         """The source of that name, new if there was none."""
@@ -114,6 +116,8 @@ class ReplayedDevice:
 
     def events(self) -> Sequence[DeviceEvent]:
         position = self._time.position()
+        if position > self.seconds + _STAYS_SECONDS and not self._events:
+            raise DeviceGoneError("the recording is over")
         due = [(at, event) for at, event in self._events if at <= position]
         self._events = [(at, event) for at, event in self._events if at > position]
         return [
@@ -153,6 +157,7 @@ def replay(recording: Recording, clock: Clock, speed: float = 1.0) -> list[Monit
         begin += last - first
     for device in devices.values():
         device.sort()
+        device.seconds = begin
     return list(devices.values())
 
 

@@ -17,7 +17,6 @@ import os
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -44,7 +43,8 @@ _STARTING, _READY = 0, 1
 SAMPLE = np.dtype(
     [("number", "<u8"), ("at", "<f8"), ("value", "<f8"), ("window", "<f8"), ("reason", "<u8")]
 )
-_SAMPLE = struct.Struct("<dddQ")
+_SAMPLE, _NUMBERED = struct.Struct("<dddQ"), struct.Struct("<QdddQ")
+_TRIES = 8
 _RING_HEAD_BYTES = 64
 
 Samples = npt.NDArray[np.void]
@@ -177,6 +177,7 @@ class Reader:
         self._counts = [
             np.frombuffer(self._memory, "<u8", 1, one.offset) for one in self.directory.series
         ]
+        self._count_words = memoryview(self._memory)[: size // 8 * 8].cast("Q")
         self.nbytes = size
 
     @property
@@ -218,19 +219,18 @@ class Reader:
 
     def latest(self, series: int) -> Reading | None:
         """The newest sample; None if there never was one."""
-        for last in (1, 2, 8):  # retried only where the writer has come round meanwhile
-            found = self.since(series, last=last)
-            if len(found):
-                return self.reading(series, found[-1])
+        one, counts = self.directory.series[series], self._count_words
+        for _ in range(_TRIES):  # again only where the writer came round meanwhile
+            number = counts[one.offset // 8]
+            if not number:
+                return None
+            start = one.offset + _RING_HEAD_BYTES + (number - 1) % one.capacity * SAMPLE.itemsize
+            before, at, value, window, reason = _NUMBERED.unpack_from(self._memory, start)
+            if before == number == counts[start // 8]:
+                if reason:
+                    return Reading(one.metric, None, at, window, self.reason(reason))
+                return Reading(one.metric, value, at, window)
         return None
-
-    def reading(self, series: int, sample: Any) -> Reading:
-        """A sample in the words of a device."""
-        _, at, value, window, reason = sample.item()
-        metric = self.directory.series[series].metric
-        if reason:
-            return Reading(metric, None, at, window, self.reason(reason))
-        return Reading(metric, value, at, window)
 
 
 def create() -> int:
