@@ -83,14 +83,14 @@ def test_a_ring_keeps_the_newest(memory: int) -> None:
 def test_a_fast_metric_is_kept_for_as_long_as_a_slow_one(memory: int) -> None:
     _, reader = pair(memory)
     slow, fast = reader.directory.series
-    assert (slow.capacity, fast.capacity) == (64, 6000)
+    assert (slow.capacity, fast.capacity) == (60, 6000)
 
 
 def test_the_memory_is_bounded_whatever_there_is(memory: int) -> None:
     many = [Series(f"GPU-{n}", f"m{m}", "s", 0.01) for n in range(16) for m in range(48)]
     writer, reader = pair(memory, *many)
     assert writer.nbytes <= MAX_BYTES
-    assert all(one.capacity >= 64 for one in reader.directory.series)
+    assert all(one.capacity >= 16 for one in reader.directory.series)
 
 
 def test_a_file_that_is_not_ready_is_not_read(memory: int) -> None:
