@@ -1,9 +1,9 @@
 """Readings in shared memory: one writer, any number of readers, and no lock between them.
 
 A memory file holds a header, a table of reasons, a directory in JSON and, for each series (a
-metric of a device), a ring of samples. A sample is 40 bytes: its number, when, value, window and
-which reason. The writer sets a sample's number to 0, writes the rest, then sets the number; a
-reader copies, and drops what had another number before or after.
+metric of a device), a ring of samples. A sample is 40 bytes: when, value, window, which reason, and
+its number. The writer writes a sample and then counts it; a reader copies, looks at the count
+again, and drops what the writer may have come round to meanwhile.
 
 A ring keeps ``KEPT_SECONDS`` of its metric, and at most 8192 samples (320 KiB). A GPU with every
 metric comes to about 3 MiB, eight to 24 MiB; a file never has more than 64 MiB: where more devices
@@ -41,9 +41,11 @@ _DIRECTORY_AT = _HEADER_BYTES + _REASON_BYTES * _MOST_REASONS
 _STARTING, _READY = 0, 1
 
 SAMPLE = np.dtype(
-    [("number", "<u8"), ("at", "<f8"), ("value", "<f8"), ("window", "<f8"), ("reason", "<u8")]
+    [("at", "<f8"), ("value", "<f8"), ("window", "<f8"), ("reason", "<u8"), ("number", "<u8")]
 )
-_SAMPLE, _NUMBERED = struct.Struct("<dddQ"), struct.Struct("<QdddQ")
+_SAMPLE = struct.Struct("<dddQQ")
+_SAMPLE_BYTES = _SAMPLE.size
+_pack_into = _SAMPLE.pack_into
 _TRIES = 8
 _RING_HEAD_BYTES = 64
 
@@ -122,14 +124,11 @@ class Writer:
     ) -> None:
         """Append a sample to the ring of a series."""
         count = self._counts[series]
-        number = count[0] + 1
-        start = self._starts[series] + (number - 1) % self._capacities[series] * SAMPLE.itemsize
+        index = count[0]
+        start = self._starts[series] + index % self._capacities[series] * _SAMPLE_BYTES
         place = 0 if value is not None else self._place(reason)
-        memory = self._memory
-        memory[start : start + 8] = _ZERO
-        _SAMPLE.pack_into(memory, start + 8, at, value or 0.0, window, place)
-        memory[start : start + 8] = number.to_bytes(8, "little")
-        count[0] = number
+        _pack_into(self._memory, start, at, value or 0.0, window, place, index + 1)
+        count[0] = index + 1
 
     def _place(self, reason: str) -> int:
         """The number of a reason, 1 and above, in a table that only grows."""
@@ -145,9 +144,6 @@ class Writer:
             self._memory[start : start + _REASON_BYTES] = cut.ljust(_REASON_BYTES, b"\0")
             self._words[_REASONS] = place
         return place
-
-
-_ZERO = bytes(8)
 
 
 class Reader:
@@ -210,12 +206,11 @@ class Reader:
             first = max(first, count - last)
         if first >= count:
             return ring[:0].copy()
-        wanted = np.arange(first, count, dtype=np.uint64)
-        places = wanted % np.uint64(len(ring))
-        copied = ring[places]
-        whole = (copied["number"] == wanted + 1) & (ring["number"][places] == wanted + 1)
-        kept: Samples = copied if whole.all() else copied[whole]
-        return kept
+        places = np.arange(first, count, dtype=np.uint64) % np.uint64(len(ring))
+        copied: Samples = ring[places]
+        # The sample that the writer is at, or has come round to, may be half a new one.
+        lost = max(0, int(self._counts[series][0]) - len(ring) + 1 - first)
+        return copied[lost:]
 
     def latest(self, series: int) -> Reading | None:
         """The newest sample; None if there never was one."""
@@ -224,9 +219,9 @@ class Reader:
             number = counts[one.offset // 8]
             if not number:
                 return None
-            start = one.offset + _RING_HEAD_BYTES + (number - 1) % one.capacity * SAMPLE.itemsize
-            before, at, value, window, reason = _NUMBERED.unpack_from(self._memory, start)
-            if before == number == counts[start // 8]:
+            start = one.offset + _RING_HEAD_BYTES + (number - 1) % one.capacity * _SAMPLE_BYTES
+            at, value, window, reason, _ = _SAMPLE.unpack_from(self._memory, start)
+            if counts[one.offset // 8] - number < one.capacity:
                 if reason:
                     return Reading(one.metric, None, at, window, self.reason(reason))
                 return Reading(one.metric, value, at, window)

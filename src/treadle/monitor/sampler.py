@@ -28,6 +28,8 @@ from treadle.turnstile import Turnstile, TurnstileError
 
 SLOW_SECONDS = 1.0
 """How often events, processes and pages are looked for."""
+LEAST_PAUSE_SECONDS = 0.02
+"""Waking up costs as much as a cheap read: what is due a little later waits for company."""
 PROCESSES_SECONDS = 5.0
 _PROCESSES_COST = 0.002
 """Listing a GPU's processes takes a call and a look into /proc for each."""
@@ -114,7 +116,7 @@ class Sampler:
         )
 
     def step(self) -> float:
-        """Do all that is due; returns when to come back, at the latest."""
+        """Do all that is due; returns when to come back."""
         now = self._clock.now()
         self._writer.beat(now)
         while (index := self._turns.take(now)) is not None:
@@ -127,7 +129,7 @@ class Sampler:
             self._look_around(now)
             self._writer.doing(None, time.monotonic())
         due = self._turns.next_due
-        return self._slow_due if due is None else min(due, self._slow_due)
+        return max(now + LEAST_PAUSE_SECONDS, min(self._slow_due, due or self._slow_due))
 
     def _read(self, index: int) -> None:
         source, entry = self._sources[index], self._entries[index]
