@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.cli.frames import busy, device, full_frame, lines, task
 
 from treadle.cli.top import pressed
-from treadle.cli.topview import Frame, Sort, View, sparkline
+from treadle.cli.topview import Frame, Goodput, Sort, View, sparkline
 from treadle.monitor import MonitorSnapshot
 from treadle.types import Priority
 
@@ -109,3 +111,18 @@ def test_keys_go_round() -> None:
 )
 def test_sparklines(values: list[float | None], top: float | None, expected: str) -> None:
     assert sparkline(values, top) == expected
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_goodput_is_shown_beside_utilization(width: int) -> None:
+    goodput = Goodput(samples_per_second=1234.5, samples_per_watt_hour=99_999.0)
+    reporting = replace(task("training", Priority.BACKGROUND), goodput=goodput)
+    frame = Frame(
+        snapshot=MonitorSnapshot(at=1.0), tasks=[reporting, task("other", Priority.NORMAL)]
+    )
+    shown = lines(frame, width=width)
+    assert max(map(len, shown)) <= width
+    words = row(shown, "training").split()
+    assert words[words.index("25%") + 1] == "1,234.5"
+    assert ("99,999.0" in words) is (width == 120)
+    assert row(shown, "other").split()[-4 if width == 80 else -7] == "-"

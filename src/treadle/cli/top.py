@@ -17,12 +17,14 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from treadle.cli.topview import Frame, Queue, Sort, Task, View, render
+from treadle.cli.topview import Frame, Goodput, Queue, Sort, Task, View, render
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
-from treadle.monitor import AUTO, Monitor, finder
+from treadle.monitor import AUTO, Monitor, MonitorSnapshot, finder
+from treadle.monitor.energy import EnergyBook, samples_per_watt_hour
 from treadle.node.paths import socket_path
-from treadle.turnstile import Turnstile, TurnstileError, default_folder
+from treadle.progress import Progress, read_all
+from treadle.turnstile import Member, Turnstile, TurnstileError, default_folder
 from treadle.types import Priority
 
 _REFRESH_SECONDS = 0.5
@@ -79,6 +81,8 @@ class Collector:
         self._monitor = monitor
         self._before: dict[tuple[str, int, int], float] = {}
         self._before_at = 0.0
+        self._energy: EnergyBook[tuple[str, int, int]] = EnergyBook()
+        self._first: dict[int, Progress] = {}
         self._queues: Sequence[Queue] | None = None
         self._queues_at = float("-inf")
 
@@ -92,33 +96,43 @@ class Collector:
             for metric, parts in _SPARKS.items()
             if metric in device.readings
         }
-        uuids = {device.info.uuid: device.info.index for device in snapshot.devices}
         return Frame(
             snapshot=snapshot,
-            tasks=self._tasks(uuids, snapshot.at),
+            tasks=self._tasks(snapshot),
             queues=self._queues,
             events=self._monitor.events()[1],
             history=history,
         )
 
-    def _tasks(self, uuids: dict[str, int], now: float) -> list[Task]:
-        tasks, work = [], {}
-        elapsed = now - self._before_at
-        for uuid, index in uuids.items():
-            try:
-                with Turnstile.open(default_folder(), uuid, create=False) as page:
-                    members = page.snapshot().members
-            except TurnstileError:
-                continue  # nobody has come there yet
-            for member in members:
-                key = (uuid, member.index, member.generation)
-                work[key] = member.predicted_seconds
+    def _tasks(self, snapshot: MonitorSnapshot) -> list[Task]:
+        now, tasks, work = snapshot.at, [], {}
+        elapsed, progress = now - self._before_at, read_all(default_folder())
+        for view in snapshot.devices:
+            uuid, members = view.info.uuid, _members(view.info.uuid)
+            here = {(uuid, m.index, m.generation): m.predicted_seconds for m in members}
+            self._energy.look(view, here, now)
+            for member, key in zip(members, here, strict=True):
                 share = None
                 if key in self._before and elapsed > 0:
-                    share = max(0.0, work[key] - self._before[key]) / elapsed
-                tasks.append(Task(device=index, member=member, share=share))
+                    share = max(0.0, here[key] - self._before[key]) / elapsed
+                goodput = self._goodput(progress.get(member.pid), self._energy.tasks.get(key))
+                tasks.append(
+                    Task(device=view.info.index, member=member, share=share, goodput=goodput)
+                )
+            work.update(here)
         self._before, self._before_at = work, now
         return tasks
+
+    def _goodput(self, progress: Progress | None, joules: float | None) -> Goodput | None:
+        """Samples of a task since it was first seen here; None if it reports none."""
+        if progress is None:
+            return None
+        first = self._first.setdefault(progress.pid, progress)
+        samples, seconds = progress.samples - first.samples, progress.last_at - first.last_at
+        return Goodput(
+            samples_per_second=samples / seconds if seconds > 0 else None,
+            samples_per_watt_hour=samples_per_watt_hour(samples, joules),
+        )
 
     def _buckets(self, uuid: str, metric: str, parts: int, now: float) -> list[float | None]:
         """Means of equal parts of the last minute."""
@@ -133,6 +147,15 @@ class Collector:
                 sums[part] += value
                 counts[part] += 1
         return [s / n if n else None for s, n in zip(sums, counts, strict=True)]
+
+
+def _members(uuid: str) -> Sequence[Member]:
+    """Who sits at the turnstile of a device: nobody where nobody has come yet."""
+    try:
+        with Turnstile.open(default_folder(), uuid, create=False) as page:
+            return page.snapshot().members
+    except TurnstileError:
+        return ()
 
 
 def wait_for_devices(monitor: Monitor) -> None:

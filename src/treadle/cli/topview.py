@@ -42,6 +42,14 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """What a task reports of itself."""
+
+    samples_per_second: float | None
+    samples_per_watt_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """A member of a turnstile."""
 
@@ -49,6 +57,7 @@ class Task:
     member: Member
     share: float | None = None
     """Of the GPU's time since the last look, as predicted."""
+    goodput: Goodput | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,20 +176,32 @@ def _tasks(frame: Frame, view: View, *, wide: bool) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
     table.add_column("CLASS", no_wrap=True)
     table.add_column("TASK", no_wrap=True, overflow="ellipsis", max_width=32 if wide else 14)
-    for title in ("PID", "GPU", "STATE", "SHARE", "GPU TIME", "WAITED", "MEM GiB"):
+    # Goodput never without the utilisation beside it, and where it fits.
+    reported = any(task.goodput for task in shown)
+    titles = ["PID", "GPU", "STATE", "SHARE"]
+    titles += ["SAMPLES/s"] if reported else []
+    titles += ["SAMPLES/Wh"] if reported and wide else []
+    titles += ["GPU TIME"] if wide or not reported else []
+    titles += ["WAITED", "MEM GiB"]
+    for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for task in sorted(shown, key=_by_priority):
-        member = task.member
+        member, goodput = task.member, task.goodput
+        cells = {
+            "PID": str(member.pid),
+            "GPU": str(task.device),
+            "STATE": state(member),
+            "SHARE": _percent(task.share),
+            "SAMPLES/s": _rate(goodput.samples_per_second if goodput else None),
+            "SAMPLES/Wh": _rate(goodput.samples_per_watt_hour if goodput else None),
+            "GPU TIME": f"{member.predicted_seconds:.1f} s",
+            "WAITED": f"{member.waited_seconds + member.budget_waited_seconds:.1f} s",
+            "MEM GiB": f"{member.memory_used_bytes / 2**30:.1f}",
+        }
         table.add_row(
             "observer" if member.priority is None else member.priority.label,
             member.name or f"#{member.index}",
-            str(member.pid),
-            str(task.device),
-            state(member),
-            _percent(task.share),
-            f"{member.predicted_seconds:.1f} s",
-            f"{member.waited_seconds + member.budget_waited_seconds:.1f} s",
-            f"{member.memory_used_bytes / 2**30:.1f}",
+            *(cells[title] for title in titles),
         )
     return table
 
@@ -225,6 +246,10 @@ def sparkline(values: Sequence[float | None], top: float | None = None) -> str:
 
 def _percent(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:.0%}"
+
+
+def _rate(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,.1f}"
 
 
 def _with_unit(value: float | None, unit: str) -> str:
