@@ -5,9 +5,13 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import struct
 from pathlib import Path
 
 from treadle.turnstile.page import PAGE_BYTES, RECORD_BYTES, SEATED, Page, new_page
+
+_F_OFD_SETLK = 37
+_FLOCK = struct.Struct("hh4xqqi4x")  # of 64-bit Linux
 
 
 class WrittenPage:
@@ -27,9 +31,10 @@ class WrittenPage:
         record.pid = pid or os.getpid()
         record.launches = record.predicted_ns = record.waited_ns = record.marked_ns = 0
         self.page.members[priority] |= 1 << index
-        fcntl.lockf(
-            self._file, fcntl.LOCK_EX, 1, Page.record.offset + index * RECORD_BYTES, os.SEEK_SET
-        )
+        # Of the open file, as the gate's: it stays when this process closes another of the page.
+        start = Page.record.offset + index * RECORD_BYTES
+        lock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, 1, 0)
+        fcntl.fcntl(self._file, _F_OFD_SETLK, lock)
 
     def leave(self, index: int, priority: int) -> None:
         self.page.record[index].state = 0

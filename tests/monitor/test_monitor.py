@@ -6,14 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, generate_latest
 from tests.monitor.conftest import StartMonitor, has_read
 from tests.monitor.pages import WrittenPage
 from tests.monitor.waiting import eventually
 
 from treadle.devices.device import DeviceEvent
 from treadle.monitor import Monitor
+from treadle.monitor.exporter import DeviceMetrics
 
 
 def event(monitor: Monitor, kind: str) -> DeviceEvent:
@@ -196,6 +199,7 @@ def test_the_helper_ends_when_its_parent_is_killed(orders: Path) -> None:
     program = """
 from tests.monitor.conftest import has_read
 from treadle.monitor import Monitor
+from treadle.monitor.exporter import DeviceMetrics
 monitor = Monitor("tests.monitor.fakes:two")
 monitor.start()
 print(has_read(monitor).helper_pid, flush=True)
@@ -212,3 +216,17 @@ input()
         assert is_alive(pid)
         parent.kill()
     eventually(lambda: not is_alive(pid), "the helper has ended")
+
+
+def test_metrics_can_be_had_while_it_ends_and_after(start_monitor: StartMonitor) -> None:
+    monitor = start_monitor()
+    has_read(monitor)
+    registry = CollectorRegistry()
+    registry.register(DeviceMetrics(monitor.snapshot))
+    closing = threading.Thread(target=monitor.close)
+    closing.start()
+    while closing.is_alive():
+        assert b"treadle_monitor_up" in generate_latest(registry)
+    closing.join()
+    assert b"treadle_monitor_up 0.0" in generate_latest(registry)
+    assert b"DCGM" not in generate_latest(registry)

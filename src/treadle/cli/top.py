@@ -31,7 +31,7 @@ _REFRESH_SECONDS = 0.5
 _NODE_SECONDS = 2.0
 _SPARKS = {"sm_activity": 12, "gpu_utilization": 12, "cpu_utilization": 12, "power": 12}
 _START_SECONDS = 60.0
-_FIRST_READINGS_SECONDS = 0.3
+_FIRST_READINGS_SECONDS = 1.0
 
 
 def find_devices_by() -> str:

@@ -209,7 +209,9 @@ class Sampler:
             running = self._devices[uuid].processes() if members else ()
         except DeviceError:
             return  # nobody knows
-        found = {p.pid: p for p in running if p.pid not in {member.pid for member in members}}
+        seated = {member.pid for member in members}
+        # Those without a number here are of another container: nobody can tell whether they sit.
+        found = {p.pid: p for p in running if p.pid is not None and p.pid not in seated}
         before = self._ungated.get(uuid, frozenset())
         for pid in found.keys() - before:
             self._tell_ungated(uuid, found[pid])
