@@ -9,13 +9,14 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from tests.monitor.conftest import StartMonitor, has_read
 from tests.monitor.pages import WrittenPage
 from tests.monitor.waiting import eventually
 
-from treadle.devices.device import DeviceEvent
-from treadle.monitor import Monitor
+from treadle.devices.device import DeviceEvent, DeviceKind
+from treadle.monitor import AUTO, Monitor, finder
 from treadle.monitor.exporter import DeviceMetrics
 
 
@@ -198,7 +199,7 @@ def test_the_helper_ends_with_the_monitor(start_monitor: StartMonitor) -> None:
 def test_the_helper_ends_when_its_parent_is_killed(orders: Path) -> None:
     program = """
 from tests.monitor.conftest import has_read
-from treadle.monitor import Monitor
+from treadle.monitor import AUTO, Monitor, finder
 from treadle.monitor.exporter import DeviceMetrics
 monitor = Monitor("tests.monitor.fakes:two")
 monitor.start()
@@ -230,3 +231,16 @@ def test_metrics_can_be_had_while_it_ends_and_after(start_monitor: StartMonitor)
     closing.join()
     assert b"treadle_monitor_up 0.0" in generate_latest(registry)
     assert b"DCGM" not in generate_latest(registry)
+
+
+def test_simulated_gpus_are_found_and_read(
+    start_monitor: StartMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREADLE_SIMULATED_GPUS", "2")
+    monitor = start_monitor(finder(AUTO))
+
+    def activity() -> list[float | None]:
+        devices = monitor.snapshot().devices
+        return [d.value("sm_activity") for d in devices if d.info.kind is DeviceKind.SIMULATED]
+
+    eventually(lambda: len(activity()) == 2 and None not in activity(), "both are read")
