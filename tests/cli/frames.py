@@ -95,6 +95,7 @@ def full_frame() -> Frame:
         ],
         queues=[Queue(model="text-detector", priority="critical", state="ready", waiting=12)],
         events=[DeviceEvent(1.0, "GPU-3", "xid", Severity.ERROR, "Xid 31: " + "a fault " * 20)],
+        joules={"GPU-0": 36_000.0},
         history={
             (f"GPU-{i}", metric): [None, *[full * n / 10 for n in range(11)]]
             for i in range(8)

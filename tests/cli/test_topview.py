@@ -33,6 +33,11 @@ def test_a_device_is_a_row(width: int) -> None:
     assert "█" in shown
 
 
+def test_a_wide_terminal_has_room_for_the_energy_that_was_drawn() -> None:
+    assert "10.00 Wh" in row(lines(full_frame(), width=120), "NVIDIA")
+    assert not any("Wh" in line for line in lines(full_frame(), width=80))
+
+
 def test_what_is_not_known_is_shown_as_that() -> None:
     frame = Frame(snapshot=MonitorSnapshot(at=1.0, devices=(device(power=None),)))
     assert row(lines(frame), "NVIDIA").split() == [

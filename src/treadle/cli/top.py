@@ -96,9 +96,11 @@ class Collector:
             for metric, parts in _SPARKS.items()
             if metric in device.readings
         }
+        tasks = self._tasks(snapshot)
         return Frame(
             snapshot=snapshot,
-            tasks=self._tasks(snapshot),
+            tasks=tasks,
+            joules={d.info.uuid: self._energy.joules(d.info.uuid) for d in snapshot.devices},
             queues=self._queues,
             events=self._monitor.events()[1],
             history=history,

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from treadle.devices.device import DeviceEvent, DeviceKind, Severity
 from treadle.monitor import DeviceView, MonitorSnapshot
+from treadle.monitor.energy import JOULES_PER_WATT_HOUR
 from treadle.turnstile import Member
 from treadle.types import Priority
 
@@ -79,6 +80,8 @@ class Frame:
     queues: Sequence[Queue] | None = None
     """None: no node is running."""
     events: Sequence[DeviceEvent] = ()
+    joules: Mapping[str, float | None] = field(default_factory=dict)
+    """By UUID: drawn since the first look."""
     history: Mapping[tuple[str, str], Sequence[float | None]] = field(default_factory=dict)
     """By UUID and metric: means of equal parts of the last minute, the oldest first."""
 
@@ -129,12 +132,14 @@ def _devices(frame: Frame, view: View, *, wide: bool) -> Table:
     table.add_column("LAST MINUTE", no_wrap=True)
     if wide:
         table.add_column("POWER", no_wrap=True)
+        table.add_column("DRAWN", justify="right", no_wrap=True)
     for device in _sorted(frame.snapshot.devices, view.sort):
         uuid = device.info.uuid
         sparks = [sparkline(frame.history.get((uuid, _activity_metric(device)), ()), top=1.0)]
         if wide:
             limit = device.info.power_limit_watts
             sparks.append(sparkline(frame.history.get((uuid, "power"), ()), top=limit))
+            sparks.append(_watt_hours(frame.joules.get(uuid)))
         table.add_row(
             str(device.info.index),
             device.info.name,
@@ -254,6 +259,10 @@ def _rate(value: float | None) -> str:
 
 def _with_unit(value: float | None, unit: str) -> str:
     return _UNKNOWN if value is None else f"{value:.0f} {unit}"
+
+
+def _watt_hours(joules: float | None) -> str:
+    return _UNKNOWN if joules is None else f"{joules / JOULES_PER_WATT_HOUR:.2f} Wh"
 
 
 def _memory(device: DeviceView) -> str:

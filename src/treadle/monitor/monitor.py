@@ -197,6 +197,7 @@ class Monitor:
         poll.register(helper.control, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
         started, reader = self._clock.now(), None
+        stuck_since: float | None = None
         while not self._stop.is_set():
             poll.poll(self._limits.look_seconds * 1000)
             for message in helper.messages():
@@ -213,7 +214,13 @@ class Monitor:
                         return
             now = self._clock.now()
             if reader is not None:
-                if self._hangs_now(helper, reader, now):
+                if not self._is_stuck(reader, now):
+                    stuck_since = None
+                elif stuck_since is None:
+                    stuck_since = now
+                # Seen twice: a machine that was asleep is not a helper that hangs.
+                elif now - stuck_since >= self._limits.look_seconds:
+                    self._end_stuck(helper, reader)
                     return
             elif now - started > self._limits.start_seconds:
                 self._give_up(helper, "looking for devices takes too long: the driver hangs")
@@ -233,17 +240,20 @@ class Monitor:
             self._trouble = _no_trouble
         return reader
 
-    def _hangs_now(self, helper: Helper, reader: Reader, now: float) -> bool:
+    def _end_stuck(self, helper: Helper, reader: Reader) -> None:
+        """End a helper that does not move."""
         doing = reader.doing
-        if doing is not None and now - doing[1] > self._limits.hang_seconds:
+        if doing is not None:
             self._hung(helper, reader, *doing)
-            return True
-        if now - reader.heartbeat > self._limits.hang_seconds and doing is None:
+        else:
             since = reader.heartbeat
             self._set_trouble(lambda now: f"the sampler has not moved for {now - since:.1f} s")
             self._end(helper)
-            return True
-        return False
+
+    def _is_stuck(self, reader: Reader, now: float) -> bool:
+        doing = reader.doing
+        since = reader.heartbeat if doing is None else doing[1]
+        return now - since > self._limits.hang_seconds
 
     def _hung(self, helper: Helper, reader: Reader, index: int, since: float) -> None:
         sources = reader.directory.sources
