@@ -26,8 +26,9 @@ METRICS = (
     "gate_memory",
     "gate_members",
 )
-IDLE_TICKS = 10
-"""A page where nobody sits is written down only each time so many ticks have gone by."""
+IDLE_NS = 100_000_000
+"""A page where nobody sits is written down so often; where nobody sits at any, so often all are
+looked at."""
 _URGENT = 2
 """Critical and normal marks make a GPU busy for others."""
 
@@ -194,8 +195,7 @@ class GateTier:
             if one.source == GATE and one.metric in METRICS:
                 self._series.setdefault(one.device, []).append(number)
         self._pages: dict[str, GatePage] = {}
-        self._count = 0
-        self._last: dict[str, float] = {}
+        self._last_ns: dict[str, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gate", daemon=True)
 
@@ -224,16 +224,16 @@ class GateTier:
         """Read all pages once."""
         now = now_ns / 1e9
         for uuid, page in self._pages.items():
-            if page.empty and self._count % IDLE_TICKS:
+            last_ns = self._last_ns.get(uuid)
+            if page.empty and last_ns is not None and now_ns - last_ns < IDLE_NS:
                 continue
             figures = page.read(now_ns)
-            last = self._last.get(uuid, now)
-            self._last[uuid] = now
+            self._last_ns[uuid] = now_ns
+            window = 0.0 if last_ns is None else (now_ns - last_ns) / 1e9
             numbers = self._series[uuid]
-            self._write(numbers[0], now, figures.busy, now - last, "")
+            self._write(numbers[0], now, figures.busy, window, "")
             for number, value in zip(numbers[1:], figures[1:], strict=True):
                 self._write(number, now, value, 0.0, "")
-        self._count += 1
         self._on_tick()
 
     def start(self) -> None:
@@ -247,8 +247,10 @@ class GateTier:
         due = time.monotonic()
         while not self._stop.is_set():
             self.tick(time.monotonic_ns())
-            due += self._tick_seconds
+            idle = all(page.empty for page in self._pages.values())
+            pause = IDLE_NS / 1e9 if idle else self._tick_seconds
+            due += pause
             now = time.monotonic()
             if due < now:  # it was late: no reading is made up for
-                due = now + self._tick_seconds
+                due = now + pause
             time.sleep(due - now)
