@@ -27,11 +27,11 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start_monitor(orders: Path, tmp_path: Path) -> Iterator[StartMonitor]:
-    """Starts monitors that hesitate little."""
+    """Starts monitors that hesitate little, but do not take a slow machine for one that hangs."""
     monitors: list[Monitor] = []
 
     def start(devices: str = "tests.monitor.fakes:two", **limits: float) -> Monitor:
-        quick = {"hang_seconds": 0.5, "look_seconds": 0.02, "first_backoff_seconds": 0.01}
+        quick = {"hang_seconds": 20.0, "look_seconds": 0.02, "first_backoff_seconds": 0.01}
         monitor = Monitor(
             devices,
             folder=tmp_path / "pages",

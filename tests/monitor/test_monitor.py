@@ -65,7 +65,7 @@ def test_before_anything_is_read_it_says_so(orders: Path) -> None:
 def test_a_read_that_hangs_is_named_and_the_helper_started_again(
     start_monitor: StartMonitor, orders: Path
 ) -> None:
-    monitor = start_monitor(most_hangs=1000, first_backoff_seconds=0.2)
+    monitor = start_monitor(hang_seconds=0.5, most_hangs=1000, first_backoff_seconds=0.2)
     pid = has_read(monitor).helper_pid
     (orders / "hang-fake.temperature").touch()
     trouble = eventually(lambda: monitor.snapshot().trouble, "trouble")
@@ -84,7 +84,7 @@ def test_a_read_that_hangs_is_named_and_the_helper_started_again(
 def test_a_source_that_hangs_again_is_left_out_and_the_others_go_on(
     start_monitor: StartMonitor, orders: Path
 ) -> None:
-    monitor = start_monitor(most_hangs=1)
+    monitor = start_monitor(hang_seconds=0.5, most_hangs=1)
     has_read(monitor)
     (orders / "hang-fake.temperature").touch()
     eventually(lambda: len(monitor.snapshot().left_out) == 2, "both are left out")
@@ -109,7 +109,7 @@ def test_a_helper_that_dies_is_started_again(start_monitor: StartMonitor) -> Non
 
 
 def test_a_helper_that_stands_still_is_started_again(start_monitor: StartMonitor) -> None:
-    monitor = start_monitor()
+    monitor = start_monitor(hang_seconds=0.5)
     pid = has_read(monitor).helper_pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
