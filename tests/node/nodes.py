@@ -57,6 +57,7 @@ class Home:
         self.own_environment = {
             "TREADLE_RUNTIME_DIR": str(folder / "run"),
             "TREADLE_STATE_DIR": str(folder / "state"),
+            "TREADLE_DEVICES": "none",
             **(environment or {}),
         }
         others = {k: v for k, v in os.environ.items() if not k.startswith(_OWN_VARIABLES)}

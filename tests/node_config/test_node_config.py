@@ -26,6 +26,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "log_level": "info",
         "log_format": "text",
         "drain_seconds": 30.0,
+        "devices": "auto",
     },
     "http": {
         "host": "127.0.0.1",

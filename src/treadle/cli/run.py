@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ import typer
 
 from treadle.cli.exits import Exit
 from treadle.errors import TreadleError
+from treadle.progress import VARIABLE, prepare
 from treadle.turnstile import TurnstileError, default_folder
 from treadle.turnstile.folder import check_folder
 from treadle.turnstile.launch import GateOptions, gate_environment, why_no_effect
@@ -44,6 +46,8 @@ def run(
     try:
         options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_folder(options.folder)
+        with contextlib.suppress(OSError):  # without a place for reports it runs as well
+            environment[VARIABLE] = str(prepare(options.folder, os.getpid()))
         environment |= gate_environment(options)
     except (TurnstileError, OSError) as error:
         _warn(f"not gated: {error}")

@@ -38,11 +38,18 @@ def status(*, as_json: bool) -> None:
         f"policy   {answer['policy']}",
         f"device   {device['name']}, {device['cores']} cores, "
         f"{device['memory_bytes'] / 2**30:.1f} GiB",
+        f"monitor  {_monitor(answer['monitor'])}",
         f"open     {answer['open_requests']} requests",
         "",
     ]
     typer.echo("\n".join(lines))
     Console().print(_table(answer["models"]))
+
+
+def _monitor(monitor: dict[str, Any]) -> str:
+    """The state of the node's monitor in a line."""
+    names = ", ".join(device["name"] for device in monitor["devices"])
+    return monitor["trouble"] or f"reads {len(monitor['devices'])} devices: {names}"
 
 
 def models(*, as_json: bool) -> None:

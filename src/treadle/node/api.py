@@ -35,6 +35,7 @@ class NodeApi:
         device: Device,
         registry: CollectorRegistry,
         stop: Callable[[], None],
+        monitor: Callable[[], dict[str, Any]],
     ) -> None:
         self._plane = plane
         self._config = config
@@ -42,6 +43,7 @@ class NodeApi:
         self._device = device
         self._registry = registry
         self._stop = stop
+        self._monitor = monitor
         self._started_at = time.time()
 
     def routes(self) -> list[BaseRoute]:
@@ -74,6 +76,7 @@ class NodeApi:
                     "cores": self._device.cores,
                     "memory_bytes": self._device.memory_bytes,
                 },
+                "monitor": self._monitor(),
                 "models": [self._model(model) for model in self._plane.repository.models],
             }
         )

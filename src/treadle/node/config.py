@@ -27,6 +27,7 @@ class NodeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     drain_seconds: Delay = 30.0
+    devices: str = "auto"
 
 
 class HttpTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,6 +64,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _VARIABLES: Mapping[str, tuple[str, str, type[str] | type[int]]] = {
     "TREADLE_LOG_LEVEL": ("node", "log_level", str),
     "TREADLE_LOG_FORMAT": ("node", "log_format", str),
+    "TREADLE_DEVICES": ("node", "devices", str),
     "TREADLE_HTTP_HOST": ("http", "host", str),
     "TREADLE_HTTP_PORT": ("http", "port", int),
     "TREADLE_HTTP_TOKEN": ("http", "token", str),

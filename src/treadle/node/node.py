@@ -18,9 +18,11 @@ import treadle
 from treadle.clock import SystemClock
 from treadle.devices.cpu import cpu_device
 from treadle.errors import UnavailableError
+from treadle.monitor.exporter import DeviceMetrics
 from treadle.node.api import NodeApi
 from treadle.node.config import NodeConfig
 from treadle.node.listeners import Listeners
+from treadle.node.monitoring import NodeMonitor
 from treadle.schedule import POLICIES, Capacity, FixedBatch, RequestQueue
 from treadle.serve.dataplane import DataPlane, ServerInfo
 from treadle.serve.engine import Engine
@@ -74,6 +76,8 @@ class Node:
         )
         metrics = ServeMetrics(queue, clock.now)
         registry.register(metrics)
+        self._monitor = NodeMonitor(config.node.devices)
+        registry.register(DeviceMetrics(self._monitor.snapshot))
         self._engine = Engine(
             queue, Capacity(urgent_overtakes=policy.preempts), models, clock, metrics
         )
@@ -95,7 +99,7 @@ class Node:
         self._codec = Codec(config.http.max_body_bytes)
         tracer, no_tracer = find_tracer(config.node.name)
         _log.debug("tracing is %s", no_tracer or "on")
-        api = NodeApi(self._plane, config, file, device, registry, self.stop)
+        api = NodeApi(self._plane, config, file, device, registry, self.stop, self._monitor.status)
         app = build_app(
             self._plane,
             InferEndpoint(self._plane, self._codec, config.http.max_body_bytes, tracer),
@@ -141,6 +145,7 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        self._monitor.start()
         serving = asyncio.create_task(self._server.serve(self._listeners.sockets))
         loading = asyncio.create_task(self._load(on_ready))
         try:
@@ -149,6 +154,7 @@ class Node:
             return await self._end(serving)
         finally:
             self._codec.close()
+            await self._monitor.close()
 
     async def _load(self, on_ready: asyncio.Future[None] | None) -> None:
         await self._repository.load_all()

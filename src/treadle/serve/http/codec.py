@@ -14,9 +14,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import ParamSpec, TypeVar
 
+from treadle.child import become_child
 from treadle.errors import InvalidRequestError, TooLargeError, UnavailableError
 from treadle.serve import oip
-from treadle.serve.child import become_child
 from treadle.serve.model import ServedModel
 from treadle.serve.request import InferenceRequest
 from treadle.serve.tensors import Buffer, Tensor

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from treadle.child import become_child
 from treadle.errors import ModelLoadError
-from treadle.serve.child import become_child
 from treadle.serve.tensors import (
     DTYPES,
     Array,

@@ -1,4 +1,4 @@
-"""What every child process of the node does first."""
+"""What every child process does first."""
 
 from __future__ import annotations
 

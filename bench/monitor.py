@@ -1,0 +1,265 @@
+"""What monitoring costs: CPU time, memory, and how regular the 10 ms tick is.
+
+``python bench/monitor.py`` starts a monitor over 8 fake devices that have a real GPU's sources,
+each at a turnstile where somebody works, and looks at its helper from outside. A read of a fake
+device takes no time, so what is measured is the monitor's own; what reads of real sources would
+take comes on top, as planned, and is in the table, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import mmap
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+from rich.console import Console
+from rich.table import Table
+
+from treadle.bench.machine import command_line, describe_machine, versions
+from treadle.bench.results import Machine, date_now, save
+from treadle.devices.device import (
+    DeviceEvent,
+    DeviceInfo,
+    DeviceKind,
+    DeviceProcess,
+    Link,
+    Mechanism,
+    MonitoredDevice,
+    Reading,
+    Source,
+)
+from treadle.errors import TreadleError
+from treadle.monitor import Monitor
+from treadle.turnstile.page import PAGE_BYTES, RECORD_BYTES, SEATED, Page, new_page
+
+_ROOT = Path(__file__).resolve().parent.parent
+_RESULTS = _ROOT / "bench" / "results" / "monitor.json"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_START_SECONDS = 20.0
+_SETTLE_SECONDS = 2.0
+_MEMBERS = 3
+
+# Name, metrics, seconds between changes and seconds a read, as on a data centre GPU.
+_SOURCES = (
+    ("utilization", "gpu_utilization memory_utilization", 0.2, 4e-6),
+    ("power-samples", "power", 0.02, 300e-6),
+    ("gpm", "sm_activity sm_occupancy tensor_activity fp16_activity fp32_activity fp64_activity "
+     "dram_activity", 0.1, 1.4e-3),
+    ("clocks", "sm_clock memory_clock performance_state throttled_power throttled_thermal "
+     "throttled_other", 0.1, 6e-6),
+    ("memory", "memory_used memory_free memory_reserved bar1_used", 0.1, 20e-6),
+    ("temperature", "temperature memory_temperature", 0.1, 9e-6),
+    ("links", "pcie_sent pcie_received pcie_replays nvlink_sent nvlink_received", 1.0, 40e-6),
+    ("board", "power_limit fan_speed ecc_corrected ecc_uncorrected", 1.0, 15e-6),
+    ("energy", "energy", 1.0, 3e-3),
+)  # fmt: skip
+
+
+class Results(Struct, frozen=True, kw_only=True):
+    """The document: fractions of a core, seconds, bytes."""
+
+    format: int = 1
+    date: str
+    command: str
+    machine: Machine
+    versions: dict[str, str]
+    devices: int
+    seconds: float
+    helper_cpu_fraction: float
+    """Of the helper: all its threads."""
+    monitor_cpu_fraction: float
+    """Of the process that watches it, which does nothing else here."""
+    planned_read_fraction: float
+    """What reads of real sources would take, on top."""
+    samples_per_second: float
+    tick_p50_seconds: float
+    """Between two ticks of the tier that is meant to come every 10 ms."""
+    tick_p99_seconds: float
+    tick_max_seconds: float
+    helper_memory_bytes: int
+    """Proportional set size."""
+    shared_memory_bytes: int
+
+
+class _FakeSource:
+    """Answers at once: as many readings as would have come since the last time."""
+
+    def __init__(self, name: str, metrics: str, refresh: float, cost: float) -> None:
+        self.name, self.metrics = f"fake.{name}", tuple(metrics.split())
+        self.refresh_seconds, self.cost_seconds = refresh, cost
+        self._last = time.monotonic()
+
+    def read(self) -> Sequence[Reading]:
+        now = time.monotonic()
+        if self.name != "fake.power-samples":
+            return [Reading(metric, 1.0, now, 0.0) for metric in self.metrics]
+        count = int((now - self._last) / self.refresh_seconds)
+        self._last += count * self.refresh_seconds
+        return [Reading("power", 300.0, now, self.refresh_seconds)] * count
+
+
+class _FakeDevice:
+    def __init__(self, index: int) -> None:
+        self.info = DeviceInfo(
+            uuid=f"FAKE-{index}",
+            index=index,
+            name="Fake",
+            kind=DeviceKind.SIMULATED,
+            cores=132,
+            memory_bytes=1 << 37,
+        )
+        self._sources = [_FakeSource(*row) for row in _SOURCES]
+
+    def mechanisms(self) -> Sequence[Mechanism]:
+        return ()
+
+    def links(self) -> Sequence[Link]:
+        return ()
+
+    def sources(self) -> Sequence[Source]:
+        return self._sources
+
+    def processes(self) -> Sequence[DeviceProcess]:
+        return ()
+
+    def events(self) -> Sequence[DeviceEvent]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+def devices(count: str) -> tuple[Sequence[MonitoredDevice], Sequence[str]]:
+    """What the helper finds."""
+    return [_FakeDevice(index) for index in range(int(count))], ()
+
+
+@contextmanager
+def _busy_page(folder: Path, uuid: str) -> Iterator[None]:
+    """A turnstile with members, whose seats are held meanwhile."""
+    (folder / uuid).write_bytes(new_page(uuid))
+    with (folder / uuid).open("r+b") as file:
+        page = Page.from_buffer(mmap.mmap(file.fileno(), PAGE_BYTES))
+        for index in range(_MEMBERS):
+            page.record[index].state, page.record[index].pid = SEATED, os.getpid()
+            page.members[index % 3] |= 1 << index
+            place = Page.record.offset + index * RECORD_BYTES
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, place, os.SEEK_SET)
+        yield
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _memory_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise TreadleError("the system does not tell how much memory a process has")
+
+
+def _wait(monitor: Monitor) -> int:
+    deadline = time.monotonic() + _START_SECONDS
+    while not (snapshot := monitor.snapshot()).devices:
+        if time.monotonic() > deadline:
+            raise TreadleError(snapshot.trouble or "the monitor does not start")
+        time.sleep(0.05)
+    assert snapshot.helper_pid is not None
+    return snapshot.helper_pid
+
+
+def measure(count: int, seconds: float) -> Results:
+    """Run a monitor for that long, and look at it."""
+    machine = describe_machine()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for index in range(count):
+            stack.enter_context(_busy_page(folder, f"FAKE-{index}"))
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT / "bench"), *sys.path[1:]])
+        monitor = stack.enter_context(Monitor(f"monitor:devices={count}", folder=folder))
+        pid = _wait(monitor)
+        time.sleep(_SETTLE_SECONDS)
+        reader = monitor.reader
+        assert reader is not None
+        series = range(len(reader.directory.series))
+        before = [reader.since(number, last=1)["number"].sum() for number in series]
+        began, helper, own = time.monotonic(), _cpu_seconds(pid), time.process_time()
+        time.sleep(seconds)
+        elapsed = time.monotonic() - began
+        helper, own = _cpu_seconds(pid) - helper, time.process_time() - own
+        after = [reader.since(number, last=1)["number"].sum() for number in series]
+        at = monitor.history("FAKE-0", "gate_busy", min(seconds, 50.0))["at"]
+        gaps = np.sort(np.diff(at))
+        return Results(
+            date=date_now(),
+            command=command_line(),
+            machine=machine,
+            versions=versions(),
+            devices=count,
+            seconds=round(elapsed, 3),
+            helper_cpu_fraction=helper / elapsed,
+            monitor_cpu_fraction=own / elapsed,
+            planned_read_fraction=sum(
+                entry.cost_seconds / entry.interval_seconds for entry in reader.directory.sources
+            ),
+            samples_per_second=float(sum(after) - sum(before)) / elapsed,
+            tick_p50_seconds=float(np.quantile(gaps, 0.5)),
+            tick_p99_seconds=float(np.quantile(gaps, 0.99)),
+            tick_max_seconds=float(gaps[-1]),
+            helper_memory_bytes=_memory_bytes(pid),
+            shared_memory_bytes=reader.nbytes,
+        )
+
+
+def table(results: Results) -> Table:
+    """The figures for a person."""
+    shown = Table("FIGURE", "VALUE", box=None, pad_edge=False, header_style="bold")
+    rows = [
+        ("devices", f"{results.devices}"),
+        ("helper, of a core", f"{results.helper_cpu_fraction:.2%}"),
+        ("process that watches it, of a core", f"{results.monitor_cpu_fraction:.2%}"),
+        ("reads of real sources, planned, of a core", f"{results.planned_read_fraction:.2%}"),
+        ("samples a second", f"{results.samples_per_second:.0f}"),
+        ("tick P50", f"{results.tick_p50_seconds * 1e3:.2f} ms"),
+        ("tick P99", f"{results.tick_p99_seconds * 1e3:.2f} ms"),
+        ("tick longest", f"{results.tick_max_seconds * 1e3:.2f} ms"),
+        ("helper's memory", f"{results.helper_memory_bytes / 2**20:.1f} MiB"),
+        ("of it, readings", f"{results.shared_memory_bytes / 2**20:.1f} MiB"),
+    ]
+    for name, value in rows:
+        shown.add_row(name, value)
+    return shown
+
+
+def main() -> int:
+    """Measure, print and save; give the exit status."""
+    parser = argparse.ArgumentParser(description="Measure what monitoring costs.")
+    parser.add_argument("--devices", type=int, default=8, help="default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=30.0, help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default=_RESULTS, metavar="FILE")
+    arguments = parser.parse_args()
+    try:
+        results = measure(arguments.devices, arguments.seconds)
+        save(results, arguments.output)
+    except TreadleError as error:
+        print(error, file=sys.stderr)
+        return 1
+    console = Console(highlight=False)
+    console.print(table(results))
+    console.print(f"saved: {arguments.output}", soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

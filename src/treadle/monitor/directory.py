@@ -1,0 +1,80 @@
+"""What lies in the shared memory, and what travels beside it."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from treadle.devices.device import DeviceEvent, DeviceInfo
+
+GATE = "turnstile"
+"""The source of the figures that come from a turnstile's page."""
+
+
+class Series(Struct, frozen=True):
+    """One metric of one device, and where its ring lies."""
+
+    device: str
+    """UUID."""
+    metric: str
+    source: str
+    interval_seconds: float
+    """How often it is read, as planned."""
+    offset: int = 0
+    capacity: int = 0
+
+
+class SourceEntry(Struct, frozen=True):
+    """A source as the helper reads it."""
+
+    device: str
+    name: str
+    interval_seconds: float
+    cost_seconds: float
+    metrics: tuple[str, ...]
+
+
+class Directory(Struct, frozen=True):
+    """All there is."""
+
+    devices: tuple[DeviceInfo, ...]
+    sources: tuple[SourceEntry, ...]
+    series: tuple[Series, ...]
+    reasons: tuple[str, ...] = ()
+    """Why there are no other devices, for a person."""
+
+
+class Setup(Struct, frozen=True):
+    """The helper's only argument: what to look for, and how."""
+
+    socket: int
+    memory: int
+    devices: str
+    """``module:function`` that finds them, with ``=argument`` if it takes one."""
+    turnstiles: str
+    """The folder of their pages."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """UUID and name of sources that hang."""
+    tick_seconds: float = 0.01
+
+
+class Started(Struct, frozen=True, tag=True):
+    """Helper to parent: the memory is laid out."""
+
+
+class StartFailed(Struct, frozen=True, tag=True):
+    """Helper to parent: it ends."""
+
+    reason: str
+
+
+class Happened(Struct, frozen=True, tag=True):
+    """Helper to parent."""
+
+    event: DeviceEvent
+
+
+FromHelper = Started | StartFailed | Happened
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(FromHelper).decode
+MAX_MESSAGE_BYTES = 1 << 16

@@ -1,0 +1,233 @@
+"""Readings in shared memory: one writer, any number of readers, and no lock between them.
+
+A memory file holds a header, a table of reasons, a directory in JSON and, for each series (a
+metric of a device), a ring of samples. A sample is 40 bytes: when, value, window, which reason, and
+its number. The writer writes a sample and then counts it; a reader copies, looks at the count
+again, and drops what the writer may have come round to meanwhile.
+
+A ring keeps ``KEPT_SECONDS`` of its metric, and at most 8192 samples (320 KiB). A GPU with every
+metric comes to about 3 MiB, eight to 24 MiB; a file never has more than 64 MiB: where more devices
+would need more, each ring keeps less.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from treadle.devices.device import Reading
+from treadle.errors import TreadleError
+from treadle.monitor.directory import Directory, Series
+
+MAGIC = 0x474E495254524401
+ABI = 1
+KEPT_SECONDS = 60.0
+MAX_BYTES = 64 << 20
+LEAST_SAMPLES, MOST_SAMPLES = 16, 8192
+
+# Words of the header.
+_MAGIC, _ABI, _STATE, _HEARTBEAT, _DOING, _DOING_SINCE, _DIRECTORY_BYTES, _REASONS = range(8)
+_TICKS = 8
+_HEADER_BYTES = 4096
+_REASON_BYTES, _MOST_REASONS = 128, 256
+_DIRECTORY_AT = _HEADER_BYTES + _REASON_BYTES * _MOST_REASONS
+_STARTING, _READY = 0, 1
+
+SAMPLE = np.dtype(
+    [("at", "<f8"), ("value", "<f8"), ("window", "<f8"), ("reason", "<u8"), ("number", "<u8")]
+)
+_SAMPLE = struct.Struct("<dddQQ")
+_SAMPLE_BYTES = _SAMPLE.size
+_pack_into = _SAMPLE.pack_into
+_TRIES = 8
+_RING_HEAD_BYTES = 64
+
+Samples = npt.NDArray[np.void]
+"""Of ``SAMPLE``, the oldest first. ``reason`` is 0 where there is a value."""
+
+
+class RingError(TreadleError):
+    """A memory file cannot be used: the text says why."""
+
+
+def capacity(interval_seconds: float, kept_seconds: float = KEPT_SECONDS) -> int:
+    """How many samples a ring of that pace holds."""
+    return int(min(MOST_SAMPLES, max(LEAST_SAMPLES, kept_seconds / interval_seconds)))
+
+
+def _layout(series: Sequence[Series], start: int) -> tuple[list[Series], int]:
+    """Give every series its place; rings keep less where all would need too much."""
+    kept = KEPT_SECONDS
+    while True:
+        placed, end = [], start
+        for one in series:
+            samples = capacity(one.interval_seconds, kept)
+            placed.append(msgspec.structs.replace(one, offset=end, capacity=samples))
+            end += _RING_HEAD_BYTES + samples * SAMPLE.itemsize
+        if end <= MAX_BYTES:
+            return placed, end
+        if kept * 2 < min(one.interval_seconds for one in series):
+            raise RingError(f"{len(series)} series need {end} bytes; at most {MAX_BYTES}")
+        kept /= 2
+
+
+class Writer:
+    """The only one who writes."""
+
+    def __init__(self, fd: int, directory: Directory) -> None:
+        room = len(msgspec.json.encode(directory)) + 64 * len(directory.series) + 4096
+        start = -(-(_DIRECTORY_AT + room) // 64) * 64
+        placed, size = _layout(directory.series, start)
+        self.directory = msgspec.structs.replace(directory, series=tuple(placed))
+        encoded = msgspec.json.encode(self.directory)
+        if _DIRECTORY_AT + len(encoded) > start:
+            raise RingError("the directory is larger than was thought")
+        os.ftruncate(fd, size)
+        self._memory = mmap.mmap(fd, size)
+        self._words = memoryview(self._memory)[:_HEADER_BYTES].cast("Q")
+        self._memory[_DIRECTORY_AT : _DIRECTORY_AT + len(encoded)] = encoded
+        self._words[_DIRECTORY_BYTES] = len(encoded)
+        self._counts = [memoryview(self._memory)[s.offset : s.offset + 8].cast("Q") for s in placed]
+        self._starts = [one.offset + _RING_HEAD_BYTES for one in placed]
+        self._capacities = [one.capacity for one in placed]
+        self._places: dict[str, int] = {}
+        self.nbytes = size
+
+    def ready(self) -> None:
+        """Let readers in."""
+        self.beat(time.monotonic())
+        self._words[_STATE] = _READY
+        self._words[_ABI] = ABI
+        self._words[_MAGIC] = MAGIC
+
+    def beat(self, now: float) -> None:
+        self._words[_HEARTBEAT] = int(now * 1e9)
+
+    def tick(self) -> None:
+        """Count a tick of the fastest tier."""
+        self._words[_TICKS] += 1
+
+    def doing(self, source: int | None, now: float) -> None:
+        """Say which source is being read from now on: an index of the directory, or none."""
+        self._words[_DOING_SINCE] = int(now * 1e9)
+        self._words[_DOING] = 0 if source is None else source + 1
+
+    def write(
+        self, series: int, at: float, value: float | None, window: float, reason: str = ""
+    ) -> None:
+        """Append a sample to the ring of a series."""
+        count = self._counts[series]
+        index = count[0]
+        start = self._starts[series] + index % self._capacities[series] * _SAMPLE_BYTES
+        place = 0 if value is not None else self._place(reason)
+        _pack_into(self._memory, start, at, value or 0.0, window, place, index + 1)
+        count[0] = index + 1
+
+    def _place(self, reason: str) -> int:
+        """The number of a reason, 1 and above, in a table that only grows."""
+        place = self._places.get(reason)
+        if place is None:
+            place = len(self._places) + 1
+            if place >= _MOST_REASONS:
+                place, text = _MOST_REASONS, "there are too many reasons to tell this one"
+            else:
+                self._places[reason], text = place, reason or "no reason was given"
+            cut = text.encode(errors="replace")[: _REASON_BYTES - 1]
+            start = _HEADER_BYTES + (place - 1) * _REASON_BYTES
+            self._memory[start : start + _REASON_BYTES] = cut.ljust(_REASON_BYTES, b"\0")
+            self._words[_REASONS] = place
+        return place
+
+
+class Reader:
+    """Looks at a memory file without holding up its writer."""
+
+    def __init__(self, fd: int) -> None:
+        """Map the file.
+
+        Raises:
+            RingError: If it is not one, or not ready, or of another version.
+        """
+        size = os.fstat(fd).st_size
+        if size < _DIRECTORY_AT:
+            raise RingError("it is not ready")
+        self._memory = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+        self._words = np.frombuffer(self._memory, "<u8", _HEADER_BYTES // 8)
+        if self._words[_MAGIC] != MAGIC:
+            raise RingError("it is not ready" if not self._words[_MAGIC] else "it holds no rings")
+        if self._words[_ABI] != ABI:
+            raise RingError(f"its layout is version {self._words[_ABI]}, this treadle knows {ABI}")
+        end = _DIRECTORY_AT + int(self._words[_DIRECTORY_BYTES])
+        self.directory = msgspec.json.decode(self._memory[_DIRECTORY_AT:end], type=Directory)
+        self._rings = [
+            np.frombuffer(self._memory, SAMPLE, one.capacity, one.offset + _RING_HEAD_BYTES)
+            for one in self.directory.series
+        ]
+        self._counts = [
+            np.frombuffer(self._memory, "<u8", 1, one.offset) for one in self.directory.series
+        ]
+        self._count_words = memoryview(self._memory)[: size // 8 * 8].cast("Q")
+        self.nbytes = size
+
+    @property
+    def heartbeat(self) -> float:
+        """When the writer was last alive, monotonic seconds."""
+        return float(self._words[_HEARTBEAT]) / 1e9
+
+    @property
+    def ticks(self) -> int:
+        return int(self._words[_TICKS])
+
+    @property
+    def doing(self) -> tuple[int, float] | None:
+        """The source that is being read, and since when."""
+        source, since = int(self._words[_DOING]), float(self._words[_DOING_SINCE]) / 1e9
+        return (source - 1, since) if source else None
+
+    def reason(self, place: int) -> str:
+        """The text behind a sample's ``reason``."""
+        start = _HEADER_BYTES + (place - 1) * _REASON_BYTES
+        text: bytes = self._memory[start : start + _REASON_BYTES]
+        return text.rstrip(b"\0").decode(errors="replace")
+
+    def since(self, series: int, number: int = 0, last: int | None = None) -> Samples:
+        """A consistent copy of the samples after the one of that number, at most the ``last``."""
+        ring = self._rings[series]
+        count = int(self._counts[series][0])
+        first = max(number, count - len(ring) + 1, 0)
+        if last is not None:
+            first = max(first, count - last)
+        if first >= count:
+            return ring[:0].copy()
+        places = np.arange(first, count, dtype=np.uint64) % np.uint64(len(ring))
+        copied: Samples = ring[places]
+        # The sample that the writer is at, or has come round to, may be half a new one.
+        lost = max(0, int(self._counts[series][0]) - len(ring) + 1 - first)
+        return copied[lost:]
+
+    def latest(self, series: int) -> Reading | None:
+        """The newest sample; None if there never was one."""
+        one, counts = self.directory.series[series], self._count_words
+        for _ in range(_TRIES):  # again only where the writer came round meanwhile
+            number = counts[one.offset // 8]
+            if not number:
+                return None
+            start = one.offset + _RING_HEAD_BYTES + (number - 1) % one.capacity * _SAMPLE_BYTES
+            at, value, window, reason, _ = _SAMPLE.unpack_from(self._memory, start)
+            if counts[one.offset // 8] - number < one.capacity:
+                if reason:
+                    return Reading(one.metric, None, at, window, self.reason(reason))
+                return Reading(one.metric, value, at, window)
+        return None
+
+
+def create() -> int:
+    """A memory file, for a writer to lay out. Returns its descriptor."""
+    return os.memfd_create("treadle-readings", os.MFD_CLOEXEC)

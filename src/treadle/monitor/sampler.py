@@ -1,0 +1,231 @@
+"""Reads every source of every device in its turn, and writes what comes into the rings.
+
+It runs in the helper process: a driver that hangs, hangs only that. All calls to devices are made
+by the thread that calls ``step``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from treadle.clock import Clock
+from treadle.devices.device import (
+    DeviceError,
+    DeviceEvent,
+    DeviceGoneError,
+    DeviceProcess,
+    MonitoredDevice,
+    Severity,
+    Source,
+)
+from treadle.monitor import gate
+from treadle.monitor.directory import GATE, Directory, Series, SourceEntry
+from treadle.monitor.pace import BUDGET, GPM_BUDGET, Turns, intervals
+from treadle.monitor.ring import Writer
+from treadle.turnstile import Turnstile, TurnstileError
+
+SLOW_SECONDS = 1.0
+"""How often events, processes and pages are looked for."""
+LEAST_PAUSE_SECONDS = 0.02
+"""Waking up costs as much as a cheap read: what is due a little later waits for company."""
+PROCESSES_SECONDS = 5.0
+_PROCESSES_COST = 0.002
+"""Listing a GPU's processes takes a call and a look into /proc for each."""
+
+OnEvent = Callable[[DeviceEvent], None]
+
+
+def plan(
+    devices: Sequence[MonitoredDevice],
+    reasons: Iterable[str],
+    *,
+    left_out: Iterable[tuple[str, str]] = (),
+    tick_seconds: float = 0.01,
+) -> tuple[Directory, list[Source]]:
+    """Lay out what is read, and how often; the sources are in the directory's order."""
+    skipped = set(left_out)
+    chosen = [
+        (device.info.uuid, source)
+        for device in devices
+        for source in device.sources()
+        if (device.info.uuid, source.name) not in skipped
+    ]
+    gpm = any("gpm" in source.name for _, source in chosen)
+    pace = intervals(
+        [source.refresh_seconds for _, source in chosen],
+        [source.cost_seconds for _, source in chosen],
+        GPM_BUDGET if gpm else BUDGET,
+    )
+    entries = tuple(
+        SourceEntry(uuid, source.name, seconds, source.cost_seconds, tuple(source.metrics))
+        for (uuid, source), seconds in zip(chosen, pace, strict=True)
+    )
+    series = [
+        # A source of samples gives several for each read, at the pace that it changes.
+        Series(uuid, metric, source.name, min(seconds, max(source.refresh_seconds, 0.01)))
+        for (uuid, source), seconds in zip(chosen, pace, strict=True)
+        for metric in source.metrics
+    ]
+    # A recording brings its own figures of the turnstile.
+    played = {(one.device, one.metric) for one in series}
+    series += [
+        Series(device.info.uuid, metric, GATE, tick_seconds)
+        for device in devices
+        for metric in gate.METRICS
+        if (device.info.uuid, metric) not in played
+    ]
+    infos = tuple(device.info for device in devices)
+    directory = Directory(infos, entries, tuple(series), tuple(reasons))
+    return directory, [source for _, source in chosen]
+
+
+class Sampler:
+    """The main thread of the helper."""
+
+    def __init__(
+        self,
+        devices: Sequence[MonitoredDevice],
+        sources: Sequence[Source],
+        writer: Writer,
+        *,
+        folder: Path,
+        clock: Clock,
+        on_event: OnEvent,
+        tick_seconds: float = 0.01,
+    ) -> None:
+        directory = writer.directory
+        self._devices = {device.info.uuid: device for device in devices}
+        self._sources, self._entries = sources, directory.sources
+        self._writer, self._folder, self._clock, self._on_event = writer, folder, clock, on_event
+        self._series: Mapping[tuple[str, str, str], int] = {
+            (one.device, one.source, one.metric): n for n, one in enumerate(directory.series)
+        }
+        now = clock.now()
+        self._turns = Turns([entry.interval_seconds for entry in self._entries], now)
+        self._failing: dict[int, str] = {}
+        self._slow_due = self._processes_due = now
+        self._ungated: dict[str, frozenset[int]] = {}
+        self.gate = gate.GateTier(
+            folder,
+            directory.series,
+            writer.write,
+            tick_seconds=tick_seconds,
+            on_tick=writer.tick,
+        )
+
+    def step(self) -> float:
+        """Do all that is due; returns when to come back."""
+        now = self._clock.now()
+        self._writer.beat(now)
+        while (index := self._turns.take(now)) is not None:
+            self._read(index)
+            now = self._clock.now()
+            self._writer.beat(now)
+        if now >= self._slow_due:
+            self._slow_due = now + SLOW_SECONDS
+            self._writer.doing(len(self._entries), time.monotonic())
+            self._look_around(now)
+            self._writer.doing(None, time.monotonic())
+        due = self._turns.next_due
+        return max(now + LEAST_PAUSE_SECONDS, min(self._slow_due, due or self._slow_due))
+
+    def _read(self, index: int) -> None:
+        source, entry = self._sources[index], self._entries[index]
+        self._writer.doing(index, time.monotonic())
+        try:
+            readings = source.read()
+        except DeviceGoneError as error:
+            self._leave(entry.device, str(error))
+            return
+        except DeviceError as error:
+            self._failed(index, str(error))
+            return
+        except Exception as error:  # a device is foreign code: one source fails, others go on
+            self._failed(index, f"{type(error).__name__}: {error}")
+            return
+        finally:
+            self._writer.doing(None, time.monotonic())
+        if self._failing.pop(index, None) is not None:
+            self._tell(entry.device, "source-back", Severity.INFO, f"{entry.name} answers again")
+        for metric, value, at, window, reason in readings:
+            number = self._series.get((entry.device, entry.name, metric))
+            if number is not None:
+                self._writer.write(number, at, value, window, reason)
+
+    def _failed(self, index: int, reason: str) -> None:
+        entry, now = self._entries[index], self._clock.now()
+        for metric in entry.metrics:
+            self._writer.write(
+                self._series[entry.device, entry.name, metric], now, None, 0.0, reason
+            )
+        if index not in self._failing:
+            self._tell(entry.device, "source-failed", Severity.WARNING, f"{entry.name}: {reason}")
+        self._failing[index] = reason
+
+    def _leave(self, uuid: str, reason: str) -> None:
+        """Read a device no more: it is gone."""
+        if self._devices.pop(uuid, None) is None:
+            return
+        self._turns.leave({i for i, entry in enumerate(self._entries) if entry.device == uuid})
+        now = self._clock.now()
+        for (device, source, _), number in self._series.items():
+            if device == uuid and source != GATE:
+                self._writer.write(number, now, None, 0.0, f"the device is gone: {reason}")
+        self._tell(uuid, "gone", Severity.ERROR, reason)
+
+    def _look_around(self, now: float) -> None:
+        self.gate.look_for_pages(now)
+        for uuid, device in list(self._devices.items()):
+            try:
+                for event in device.events():
+                    self._on_event(event)
+            except DeviceGoneError as error:
+                self._leave(uuid, str(error))
+            except DeviceError:
+                pass  # events that cannot be had are missing; figures say what is wrong
+        crowded = [uuid for uuid, page in self.gate.pages.items() if not page.empty]
+        for uuid in crowded:
+            if uuid in self._devices:
+                self._look_for_ungated(uuid, list_processes=now >= self._processes_due)
+        if now >= self._processes_due:
+            # All devices together may take a tenth of the time that readings may.
+            least = len(self._devices) * _PROCESSES_COST / (BUDGET / 5)
+            self._processes_due = now + max(PROCESSES_SECONDS, least)
+
+    def _look_for_ungated(self, uuid: str, *, list_processes: bool) -> None:
+        """Tell of processes that use a GPU past the members of its turnstile."""
+        try:
+            with Turnstile.open(self._folder, uuid, create=False) as turnstile:
+                members = turnstile.snapshot().members
+        except TurnstileError:
+            return
+        alive = sum(1 << member.index for member in members)
+        self.gate.pages[uuid].dead = ~alive & (1 << 64) - 1
+        if not list_processes:
+            return
+        try:
+            running = self._devices[uuid].processes() if members else ()
+        except DeviceError:
+            return  # nobody knows
+        seated = {member.pid for member in members}
+        # Those without a number here are of another container: nobody can tell whether they sit.
+        found = {p.pid: p for p in running if p.pid is not None and p.pid not in seated}
+        before = self._ungated.get(uuid, frozenset())
+        for pid in found.keys() - before:
+            self._tell_ungated(uuid, found[pid])
+        for pid in before - found.keys():
+            self._tell(uuid, "ungated-end", Severity.INFO, f"process {pid} is ungated no more")
+        self._ungated[uuid] = frozenset(found)
+
+    def _tell_ungated(self, uuid: str, process: DeviceProcess) -> None:
+        self._tell(
+            uuid,
+            "ungated",
+            Severity.WARNING,
+            f"process {process.pid} ({process.name}) uses this GPU but not its turnstile",
+        )
+
+    def _tell(self, uuid: str, kind: str, severity: Severity, text: str) -> None:
+        self._on_event(DeviceEvent(self._clock.now(), uuid, kind, severity, text))

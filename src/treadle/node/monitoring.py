@@ -1,0 +1,80 @@
+"""The node's monitor: one that cannot start is a reason in the status, never a failed node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from treadle.devices.device import DeviceEvent, Severity
+from treadle.monitor import Monitor, MonitorSnapshot, finder
+
+OFF = "none"
+"""Choice of devices with which nothing is monitored."""
+
+_log = logging.getLogger("treadle.monitor")
+_LEVELS = {
+    Severity.INFO: logging.INFO,
+    Severity.WARNING: logging.WARNING,
+    Severity.ERROR: logging.ERROR,
+}
+
+
+class NodeMonitor:
+    """Starts with the node and ends with it."""
+
+    def __init__(self, devices: str) -> None:
+        self._reason = ""
+        self._last_text = ""
+        self._monitor: Monitor | None = None
+        if devices == OFF:
+            self._reason = 'devices are not monitored: node.devices is "none"'
+            return
+        try:
+            self._monitor = Monitor(finder(devices), on_event=self._on_event)
+        except OSError as error:
+            self._reason = f"the monitor cannot be made: {error.strerror}"
+
+    def start(self) -> None:
+        if self._monitor is None:
+            return
+        try:
+            self._monitor.start()
+        except RuntimeError as error:  # no more threads
+            self._reason, self._monitor = f"the monitor cannot be started: {error}", None
+
+    def snapshot(self) -> MonitorSnapshot:
+        """The newest readings; without a monitor, the reason why there are none."""
+        if self._monitor is None:
+            return MonitorSnapshot(at=time.monotonic(), trouble=self._reason)
+        return self._monitor.snapshot()
+
+    def status(self) -> dict[str, Any]:
+        """What the node's status tells of it."""
+        snapshot = self.snapshot()
+        return {
+            "trouble": snapshot.trouble,
+            "reasons": list(snapshot.reasons),
+            "restarts": snapshot.restarts,
+            "devices": [
+                {
+                    "index": view.info.index,
+                    "uuid": view.info.uuid,
+                    "name": view.info.name,
+                    "kind": str(view.info.kind),
+                }
+                for view in snapshot.devices
+            ],
+        }
+
+    async def close(self) -> None:
+        """End it. What was read last can still be looked at."""
+        if self._monitor is not None:
+            await asyncio.to_thread(self._monitor.close)
+
+    def _on_event(self, event: DeviceEvent) -> None:
+        # A helper that fails in the same way again and again is told of once.
+        if event.text != self._last_text:
+            _log.log(_LEVELS[event.severity], "%s: %s", event.kind, event.text)
+        self._last_text = event.text

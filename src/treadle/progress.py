@@ -1,0 +1,119 @@
+"""How far a task has come, as it says itself: ``treadle.report(samples=…)``.
+
+``treadle run`` names a small file in ``TREADLE_PROGRESS``. A program without one reports to nobody
+and loses nothing by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIABLE = "TREADLE_PROGRESS"
+_CONTENT = struct.Struct("<8sdQd")
+_MAGIC = b"TRDLPRG1"
+
+_file: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a task has reported so far."""
+
+    pid: int
+    samples: float
+    reports: int
+    last_at: float
+    """Monotonic seconds."""
+
+
+def report(*, samples: float) -> None:
+    """Say that so many samples were done since the last report.
+
+    A sample is what the task counts its work in: an image, a token, a step. Processes of one task
+    add up. Nothing is raised if nobody listens, or nobody can.
+
+    Raises:
+        ValueError: If ``samples`` is negative or not a number.
+    """
+    if not samples >= 0:
+        raise ValueError(f"samples is {samples}; allowed: 0 and above")
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return
+    with contextlib.suppress(OSError):  # a full disk must not end a training
+        _add(_open(path), samples)
+
+
+def _open(path: str) -> int:
+    global _file
+    if _file is None or _file[0] != path:
+        # It stays open: descriptors are not inherited by programs, and forks share the lock's file.
+        _file = (path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    return _file[1]
+
+
+def _add(descriptor: int, samples: float) -> None:
+    fcntl.lockf(descriptor, fcntl.LOCK_EX)  # of the process: children of a task report, too
+    try:
+        total, reports = 0.0, 0
+        content = os.pread(descriptor, _CONTENT.size, 0)
+        if len(content) == _CONTENT.size:
+            _, total, reports, _ = _CONTENT.unpack(content)
+        new = _CONTENT.pack(_MAGIC, total + samples, reports + 1, time.monotonic())
+        os.pwrite(descriptor, new, 0)
+    finally:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def folder_of(turnstiles: Path) -> Path:
+    """Where the tasks of a turnstile folder report."""
+    return turnstiles / ".progress"
+
+
+def prepare(turnstiles: Path, pid: int) -> Path:
+    """The file for a program that will be process ``pid``, without what an older one has left.
+
+    Raises:
+        OSError: If there is no place for it.
+    """
+    folder = folder_of(turnstiles)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    else:
+        about = turnstiles.stat()
+        if about.st_mode & 0o020:  # a group shares it: each writes files of its own there
+            os.chown(folder, -1, about.st_gid)
+            folder.chmod(0o3770)
+    file = folder / str(pid)
+    file.unlink(missing_ok=True)
+    return file
+
+
+def read_all(turnstiles: Path) -> dict[int, Progress]:
+    """Every task that lives and has reported, by pid. Files of others are taken away."""
+    found = {}
+    try:
+        files = list(folder_of(turnstiles).iterdir())
+    except OSError:
+        return {}
+    for file in files:
+        if not file.name.isdigit():
+            continue
+        pid = int(file.name)
+        with contextlib.suppress(OSError):
+            if not Path(f"/proc/{pid}").exists():
+                file.unlink()
+                continue
+            content = file.read_bytes()
+            if len(content) == _CONTENT.size and content.startswith(_MAGIC):
+                _, samples, reports, last_at = _CONTENT.unpack(content)
+                found[pid] = Progress(pid=pid, samples=samples, reports=reports, last_at=last_at)
+    return found

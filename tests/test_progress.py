@@ -1,0 +1,86 @@
+"""Tasks say how far they have come, to whoever wants to know."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import treadle
+from treadle import progress
+from treadle.progress import VARIABLE, folder_of, prepare, read_all
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = prepare(tmp_path, os.getpid())
+    monkeypatch.setenv(VARIABLE, str(path))
+    return path
+
+
+def test_samples_add_up(file: Path, tmp_path: Path) -> None:
+    treadle.report(samples=32)
+    treadle.report(samples=0.5)
+    found = read_all(tmp_path)[os.getpid()]
+    assert (found.samples, found.reports) == (32.5, 2)
+
+
+def test_children_of_a_task_report_for_it(file: Path, tmp_path: Path) -> None:
+    treadle.report(samples=1)
+    program = "import treadle; [treadle.report(samples=1) for _ in range(100)]"
+    for child in [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]:
+        assert child.wait(timeout=60) == 0
+    assert read_all(tmp_path)[os.getpid()].samples == 301
+
+
+def test_a_program_that_nobody_listens_to_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    treadle.report(samples=1)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "no folder" / "file"))
+    treadle.report(samples=1)
+
+
+@pytest.mark.parametrize("samples", [-1, float("nan")])
+def test_what_is_no_number_of_samples_is_refused(samples: float) -> None:
+    with pytest.raises(ValueError, match="allowed: 0 and above"):
+        treadle.report(samples=samples)
+
+
+def test_what_the_dead_have_left_is_taken_away(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait(timeout=60)
+    file = prepare(tmp_path, dead.pid)
+    file.write_bytes(b"x")
+    (folder_of(tmp_path) / "notes").write_text("mine")
+    assert read_all(tmp_path) == {}
+    assert not file.exists()
+    assert (folder_of(tmp_path) / "notes").exists()
+
+
+def test_a_file_that_is_none_is_not_read(file: Path, tmp_path: Path) -> None:
+    file.write_bytes(b"x" * 32)
+    assert read_all(tmp_path) == {}
+    assert progress.read_all(tmp_path / "nowhere") == {}
+
+
+def test_a_program_under_treadle_run_reports(tmp_path: Path) -> None:
+    program = "import os, treadle; treadle.report(samples=7); print(os.getpid()); input()"
+    with subprocess.Popen(
+        [*(sys.executable, "-m", "treadle", "run", "--"), *(sys.executable, "-c", program)],
+        env=os.environ | {"TREADLE_TURNSTILE_DIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as task:
+        assert task.stdout is not None
+        assert task.stdin is not None
+        pid = int(task.stdout.readline())
+        assert pid == task.pid
+        assert read_all(tmp_path)[pid].samples == 7
+        task.stdin.write("\n")
