@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from treadle.turnstile.library import GateLibrary, load_gate_library
+from treadle.turnstile.page import TurnstileError
 from treadle.types import Priority
+
+_log = logging.getLogger("treadle.turnstile")
 
 LOOKS_AFTER_OTHERS = len(Priority)
 
@@ -85,17 +90,15 @@ def join(folder: Path, uuid: str, priority: Priority | None, name: str = "") -> 
 def critical() -> Iterator[None]:
     """Hold back less urgent work on every GPU whose turnstile this process sits at.
 
-    Does nothing where it sits at none, so a program may use it wherever it runs.
-
-    Raises:
-        TurnstileError: If the library is missing.
+    Does nothing where it sits at none, so a program may use it wherever it runs. Where the gate
+    cannot be loaded, the log says so once.
     """
-    library = load_gate_library()
-    marked = library.mark()
+    library = _library_if_any()
+    marked = library is not None and library.mark()
     try:
         yield
     finally:
-        if marked:
+        if library is not None and marked:
             library.unmark()
 
 
@@ -105,11 +108,11 @@ def using(priority: Priority) -> Iterator[None]:
 
     A stream that was assigned a class keeps it. In a process that sits at no turnstile it changes
     nothing, so a program may use it wherever it runs.
-
-    Raises:
-        TurnstileError: If the library is missing.
     """
-    library = load_gate_library()
+    library = _library_if_any()
+    if library is None:
+        yield
+        return
     before = library.thread_class()
     library.set_thread_class(int(priority))
     try:
@@ -127,6 +130,21 @@ def assign(stream: int, priority: Priority | None) -> None:
         priority: The class; None takes it back.
 
     Raises:
-        TurnstileError: If the library is missing, or hundreds of streams have a class.
+        TurnstileError: If hundreds of streams have a class.
     """
-    load_gate_library().set_stream_class(stream, None if priority is None else int(priority))
+    library = _library_if_any()
+    if library is not None:
+        library.set_stream_class(stream, None if priority is None else int(priority))
+
+
+def _library_if_any() -> GateLibrary | None:
+    try:
+        return load_gate_library()
+    except TurnstileError as error:
+        _say_once(str(error))
+        return None
+
+
+@functools.cache
+def _say_once(reason: str) -> None:
+    _log.warning("nothing is held back for this program: %s", reason)
