@@ -37,8 +37,3 @@ def test_a_spec_cannot_be_changed() -> None:
     spec = TensorSpec("x", "FP32", (-1, 4))
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec.name = "y"  # type: ignore[misc]
-
-
-def test_the_package_offers_few_names() -> None:
-    assert set(treadle.__all__) == {"ModelContext", "Priority", "TensorSpec", "__version__"}
-    assert all(hasattr(treadle, name) for name in treadle.__all__)
