@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-import treadle
 from treadle.types import Priority, TensorSpec
 
 
