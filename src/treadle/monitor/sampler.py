@@ -28,7 +28,7 @@ from treadle.turnstile import Turnstile, TurnstileError
 
 SLOW_SECONDS = 1.0
 """How often events, processes and pages are looked for."""
-LEAST_PAUSE_SECONDS = 0.02
+LEAST_PAUSE_SECONDS = 0.05
 """Waking up costs as much as a cheap read: what is due a little later waits for company."""
 PROCESSES_SECONDS = 5.0
 _PROCESSES_COST = 0.002
