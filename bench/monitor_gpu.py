@@ -46,6 +46,7 @@ from treadle.monitor import AUTO, Monitor, finder
 from treadle.monitor.recording import Recorder, read
 
 _LARGEST_BYTES = 1 << 20
+_WIDTH = 140
 _KINDS = (DeviceKind.NVIDIA, DeviceKind.SIMULATED)
 
 
@@ -156,7 +157,7 @@ def main() -> int:
         "--seconds", type=float, default=20.0, help="of each phase and cost; default: %(default)s"
     )
     arguments = parser.parse_args()
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _WIDTH)
     try:
         machine = describe_machine()
         arguments.output.mkdir(parents=True, exist_ok=True)

@@ -149,6 +149,11 @@ def test_a_process_without_a_number_here_is_no_failure(
     assert verdicts(check(recorded, [PHASES[0], nowhere]))["wave is listed"] is False
 
 
+def test_a_program_that_failed_is_a_failure(figures: Callable[[Truth], Figures]) -> None:
+    phases = [PHASES[0], Phase(name=GATE, skipped="critical died", failed=True)]
+    assert verdicts(check(figures(truth()), phases), GATE) == {"it was done": False}
+
+
 @pytest.mark.parametrize(("launches_per_second", "passed"), [(50.0, True), (0.0, False)])
 def test_launches_are_counted_at_the_gate(
     figures: Callable[[Truth], Figures], launches_per_second: float, passed: bool
@@ -165,6 +170,13 @@ def test_launches_are_counted_at_the_gate(
     assert told["launches counted"] is passed
     for what in ("members", "memory at the gate, bytes", "gate open between"):
         assert told[what] is True, what
+
+
+def test_a_gate_that_counts_nothing_is_a_failure(figures: Callable[[Truth], Figures]) -> None:
+    phase = Phase(name=GATE, began=10.0, ended=18.0, loads=(LOAD, LOAD))
+    values = truth() | {"gate_launches": lambda at: None, "gate_members": lambda at: None}
+    told = verdicts(check(figures(values), [PHASES[0], phase]), GATE)
+    assert (told["launches counted"], told["members"]) == (False, False)
 
 
 def test_between_two_loads_the_gpu_is_off() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 
 from treadle.bench.monitoring.phases import (
@@ -48,7 +49,15 @@ def check(figures: Figures, phases: Sequence[Phase]) -> list[Check]:
     found = []
     for phase in phases:
         if phase.skipped:
-            found.append(_one(phase, "it was done", None, "a phase", phase.skipped))
+            found.append(
+                _one(
+                    phase,
+                    "it was done",
+                    False if phase.failed else None,
+                    "no failure",
+                    phase.skipped,
+                )
+            )
         else:
             found += table[phase.name](figures, phase, idle)
     return found
@@ -242,7 +251,7 @@ def _gate(figures: Figures, phase: Phase, idle: Phase) -> list[Check]:
     def holds(value: float) -> bool:
         return own <= value <= most
 
-    return [
+    gate = [
         counted,
         _mean(figures, phase, "members", "gate_members", spans, lambda v: abs(v - 2) < 0.1, "2"),
         _mean(
@@ -257,6 +266,10 @@ def _gate(figures: Figures, phase: Phase, idle: Phase) -> list[Check]:
             figures, phase, "gate open between", "gate_busy", off_spans(critical, phase),
             lambda v: v < _IDLE, f"< {_IDLE}",
         ),
+    ]  # fmt: skip
+    return [
+        # Programs sat there: a figure that is missing was lost.
+        *(msgspec.structs.replace(one, passed=bool(one.passed)) for one in gate),
         _mean(
             figures, phase, "SMs busy all the time", "sm_activity", background.on,
             lambda v: v > _BUSY, f"> {_BUSY}",

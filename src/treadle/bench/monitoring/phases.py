@@ -41,6 +41,8 @@ class Phase(Struct, frozen=True, kw_only=True):
     processes: tuple[Seen, ...] = ()
     skipped: str = ""
     """Why it was left out; empty if it was not."""
+    failed: bool = False
+    """Whether that is for a program that failed, not for something that is not here."""
 
 
 class Check(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from treadle.bench.colocation.mps import MpsDaemon
-from treadle.bench.colocation.process import RoleProcess
+from treadle.bench.colocation.process import RoleError, RoleProcess
 from treadle.bench.monitoring.phases import AFTER, GATE, IDLE, MPS, WAVE, Load, Phase, Seen
 from treadle.devices.device import DeviceError, MonitoredDevice
 from treadle.errors import TreadleError
@@ -25,6 +25,8 @@ _START_SECONDS = 120.0
 _REST_SECONDS = 3.0
 _SETTLE_SECONDS = 2.0
 """Until what is read once a second shows what is new."""
+_LAST_SECONDS = 0.2
+"""Until what was launched last is counted."""
 _OWN = ("TREADLE_", "CUDA_MPS_")
 
 Say = Callable[[str], None]
@@ -86,6 +88,8 @@ class Scenario:
         self._say(name)
         try:
             return phase()
+        except RoleError as error:
+            return Phase(name=name, skipped=str(error), failed=True)
         except (TreadleError, OSError, BuildError) as error:
             return Phase(name=name, skipped=str(error))
 
@@ -147,6 +151,7 @@ class Scenario:
             time.sleep(self._seconds / 2)
             processes = self._look()
             done = [role.expect("done", self._seconds + _START_SECONDS) for role in roles]
+            time.sleep(_LAST_SECONDS)
             ended = time.monotonic()
             return Phase(
                 name=name,
