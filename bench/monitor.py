@@ -9,14 +9,12 @@ take comes on top, as planned, and is in the table, too.
 from __future__ import annotations
 
 import argparse
-import fcntl
-import mmap
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from treadle.bench.machine import command_line, describe_machine, versions
+from treadle.bench.monitoring.cost import busy_page, cpu_seconds, wait_for_helper
 from treadle.bench.results import Machine, date_now, save
 from treadle.devices.device import (
     DeviceEvent,
@@ -39,14 +38,10 @@ from treadle.devices.device import (
 )
 from treadle.errors import TreadleError
 from treadle.monitor import Monitor
-from treadle.turnstile.page import PAGE_BYTES, RECORD_BYTES, SEATED, Page, new_page
 
 _ROOT = Path(__file__).resolve().parent.parent
 _RESULTS = _ROOT / "bench" / "results" / "monitor.json"
-_TICKS = os.sysconf("SC_CLK_TCK")
-_START_SECONDS = 20.0
 _SETTLE_SECONDS = 2.0
-_MEMBERS = 3
 
 # Name, metrics, seconds between changes and seconds a read, as on a data centre GPU.
 _SOURCES = (
@@ -143,40 +138,11 @@ def devices(count: str) -> tuple[Sequence[MonitoredDevice], Sequence[str]]:
     return [_FakeDevice(index) for index in range(int(count))], ()
 
 
-@contextmanager
-def _busy_page(folder: Path, uuid: str) -> Iterator[None]:
-    """A turnstile with members, whose seats are held meanwhile."""
-    (folder / uuid).write_bytes(new_page(uuid))
-    with (folder / uuid).open("r+b") as file:
-        page = Page.from_buffer(mmap.mmap(file.fileno(), PAGE_BYTES))
-        for index in range(_MEMBERS):
-            page.record[index].state, page.record[index].pid = SEATED, os.getpid()
-            page.members[index % 3] |= 1 << index
-            place = Page.record.offset + index * RECORD_BYTES
-            fcntl.lockf(file, fcntl.LOCK_EX, 1, place, os.SEEK_SET)
-        yield
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
 def _memory_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
     raise TreadleError("the system does not tell how much memory a process has")
-
-
-def _wait(monitor: Monitor) -> int:
-    deadline = time.monotonic() + _START_SECONDS
-    while not (snapshot := monitor.snapshot()).devices:
-        if time.monotonic() > deadline:
-            raise TreadleError(snapshot.trouble or "the monitor does not start")
-        time.sleep(0.05)
-    assert snapshot.helper_pid is not None
-    return snapshot.helper_pid
 
 
 def measure(count: int, seconds: float) -> Results:
@@ -185,19 +151,19 @@ def measure(count: int, seconds: float) -> Results:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for index in range(count):
-            stack.enter_context(_busy_page(folder, f"FAKE-{index}"))
+            stack.enter_context(busy_page(folder, f"FAKE-{index}"))
         os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT / "bench"), *sys.path[1:]])
         monitor = stack.enter_context(Monitor(f"monitor:devices={count}", folder=folder))
-        pid = _wait(monitor)
+        pid = wait_for_helper(monitor)
         time.sleep(_SETTLE_SECONDS)
         reader = monitor.reader
         assert reader is not None
         series = range(len(reader.directory.series))
         before = [reader.since(number, last=1)["number"].sum() for number in series]
-        began, helper, own = time.monotonic(), _cpu_seconds(pid), time.process_time()
+        began, helper, own = time.monotonic(), cpu_seconds(pid), time.process_time()
         time.sleep(seconds)
         elapsed = time.monotonic() - began
-        helper, own = _cpu_seconds(pid) - helper, time.process_time() - own
+        helper, own = cpu_seconds(pid) - helper, time.process_time() - own
         after = [reader.since(number, last=1)["number"].sum() for number in series]
         at = monitor.history("FAKE-0", "gate_busy", min(seconds, 50.0))["at"]
         gaps = np.sort(np.diff(at))

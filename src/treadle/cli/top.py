@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import select
@@ -12,16 +11,19 @@ import time
 import tty
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
 
 from treadle.cli.topview import Frame, Goodput, Queue, Sort, Task, View, render
-from treadle.client.node import NodeClient
+from treadle.client.readings import NodeReadings, NoReadingsError, Readings, ask
+from treadle.devices.device import DeviceEvent
 from treadle.errors import TreadleError
 from treadle.monitor import AUTO, Monitor, MonitorSnapshot, finder
 from treadle.monitor.energy import EnergyBook, samples_per_watt_hour
+from treadle.monitor.ring import Samples
 from treadle.node.paths import socket_path
 from treadle.progress import Progress, read_all
 from treadle.turnstile import Member, Turnstile, TurnstileError, default_folder
@@ -46,9 +48,9 @@ def run(*, once: bool, devices: str | None = None) -> None:
         TreadleError: If no device can be read.
     """
     console = Console(highlight=False)
-    with Monitor(devices or find_devices_by()) as monitor:
-        wait_for_devices(monitor)
-        collector = Collector(monitor)
+    with NodeOrOwn(devices) as readings:
+        wait_for_devices(readings)
+        collector = Collector(readings)
         if once:
             time.sleep(_FIRST_READINGS_SECONDS)  # for what is read in the first turn
             console.print(render(collector.frame(), View(), console.width))
@@ -74,10 +76,62 @@ def pressed(view: View, key: str) -> View:
     return view
 
 
+class NodeOrOwn:
+    """The readings of the running node; those of a monitor of one's own where that is not to be."""
+
+    def __init__(self, devices: str | None = None) -> None:
+        """Find them. Devices that are named are looked for here, whatever a node reads."""
+        self._devices = devices
+        self._own: Monitor | None = None
+        self._node: NodeReadings | None = None
+        if devices is None:
+            with contextlib.suppress(NoReadingsError):
+                choice = os.environ.get("TREADLE_DEVICES", AUTO)
+                self._node = NodeReadings(socket_path(), choice)
+
+    @property
+    def are_own(self) -> bool:
+        """Whether no node's readings are looked at."""
+        return self._node is None
+
+    def snapshot(self) -> MonitorSnapshot:
+        if self._node is not None:
+            try:
+                return self._node.snapshot()
+            except NoReadingsError:  # the node has ended
+                self._node = None
+        return self._monitor.snapshot()
+
+    def history(self, uuid: str, metric: str, seconds: float = 60.0) -> Samples:
+        return (self._node or self._monitor).history(uuid, metric, seconds)
+
+    def events(self, after: int = 0) -> tuple[int, Sequence[DeviceEvent]]:
+        return (self._node or self._monitor).events(after)
+
+    @property
+    def _monitor(self) -> Monitor:
+        if self._own is None:
+            self._own = Monitor(self._devices or find_devices_by())
+            self._own.start()
+        return self._own
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._own is not None:
+            self._own.close()
+
+
 class Collector:
     """Puts together what a frame shows."""
 
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: Readings) -> None:
         self._monitor = monitor
         self._before: dict[tuple[str, int, int], float] = {}
         self._before_at = 0.0
@@ -160,7 +214,7 @@ def _members(uuid: str) -> Sequence[Member]:
         return ()
 
 
-def wait_for_devices(monitor: Monitor) -> None:
+def wait_for_devices(monitor: Readings) -> None:
     """Wait until the devices were looked for.
 
     Raises:
@@ -178,17 +232,8 @@ def wait_for_devices(monitor: Monitor) -> None:
 
 def _queues() -> list[Queue] | None:
     """Who waits in the running node; None if none is running."""
-
-    async def ask() -> dict[str, Any]:
-        async with NodeClient(socket_path()) as client:
-            answer: dict[str, Any] = await client.get("/treadle/v1/status")
-            return answer
-
-    async def in_time() -> dict[str, Any]:
-        return await asyncio.wait_for(ask(), 0.5)
-
     try:
-        status = asyncio.run(in_time())
+        status = ask("/treadle/v1/status", socket_path())
     except (ConnectionError, TimeoutError, TreadleError):
         return None
     return [

@@ -74,6 +74,26 @@ class Happened(Struct, frozen=True, tag=True):
     event: DeviceEvent
 
 
+class Shared(Struct, frozen=True, kw_only=True):
+    """What another program of the same user needs to look at a monitor's readings itself."""
+
+    devices: str
+    """Which devices the monitor was told to find."""
+    pid: int
+    """Of the process that watches the helper."""
+    descriptor: int | None
+    """Of the readings' memory in that process; None while there is none."""
+    trouble: str
+    reads: bool = True
+    """Whether anything is monitored at all."""
+    restarts: int = 0
+    helper_pid: int | None = None
+    left_out: tuple[SourceEntry, ...] = ()
+    event_count: int = 0
+    events: tuple[DeviceEvent, ...] = ()
+    """Those after the one that was asked for."""
+
+
 FromHelper = Started | StartFailed | Happened
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(FromHelper).decode

@@ -16,14 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-
 from treadle.clock import Clock, SystemClock
 from treadle.devices.device import DeviceEvent, Severity
 from treadle.monitor.directory import Happened, Setup, SourceEntry, Started, StartFailed
 from treadle.monitor.helper import Helper
-from treadle.monitor.ring import SAMPLE, Reader, RingError, Samples
-from treadle.monitor.snapshot import MonitorSnapshot, views
+from treadle.monitor.ring import Reader, RingError, Samples
+from treadle.monitor.snapshot import MonitorSnapshot, recent, views
 from treadle.turnstile import default_folder
 
 AUTO = "auto"
@@ -79,6 +77,7 @@ class Monitor:
         self._on_event = on_event
         self._lock = threading.Lock()
         self._reader: Reader | None = None
+        self._descriptor: int | None = None
         self._helper: Helper | None = None
         self._trouble: Callable[[float], str] = lambda _: "the devices are being looked for"
         self._reasons: tuple[str, ...] = ()
@@ -137,21 +136,19 @@ class Monitor:
 
     def history(self, uuid: str, metric: str, seconds: float = 60.0) -> Samples:
         """The samples of the last so many seconds, the oldest first; those without value too."""
-        with self._lock:
-            reader = self._reader
-        if reader is not None:
-            for number, one in enumerate(reader.directory.series):
-                if (one.device, one.metric) == (uuid, metric):
-                    samples = reader.since(number)
-                    kept: Samples = samples[samples["at"] > self._clock.now() - seconds]
-                    return kept
-        return np.zeros(0, SAMPLE)
+        return recent(self.reader, uuid, metric, self._clock.now() - seconds)
 
     @property
     def reader(self) -> Reader | None:
         """The rings of the helper that runs, or ran last."""
         with self._lock:
             return self._reader
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of the memory that the helper writes its readings into; None while there is none."""
+        with self._lock:
+            return self._descriptor
 
     def events(self, after: int = 0) -> tuple[int, Sequence[DeviceEvent]]:
         """The newest events after so many, and how many there have been."""
@@ -225,8 +222,7 @@ class Monitor:
             elif now - started > self._limits.start_seconds:
                 self._give_up(helper, "looking for devices takes too long: the driver hangs")
                 return
-        helper.end(by_force=False)
-        self._forget()
+        self._end(helper, by_force=False)
 
     def _begin(self, helper: Helper) -> Reader | None:
         try:
@@ -237,6 +233,7 @@ class Monitor:
             return None
         with self._lock:
             self._reader, self._reasons = reader, reader.directory.reasons
+            self._descriptor = helper.memory
             self._trouble = _no_trouble
         return reader
 
@@ -278,14 +275,13 @@ class Monitor:
         self._set_trouble(lambda _: text)
         self._tell(DeviceEvent(self._clock.now(), "", "sampler-ended", Severity.ERROR, text))
 
-    def _end(self, helper: Helper) -> str:
-        how = helper.end(by_force=True)
-        self._forget()
-        return how
-
-    def _forget(self) -> None:
+    def _end(self, helper: Helper, *, by_force: bool = True) -> str:
+        with self._lock:
+            self._descriptor = None  # its number may soon be another file's
+        how = helper.end(by_force=by_force)
         with self._lock:
             self._helper = None
+        return how
 
     def _set_trouble(self, trouble: Callable[[float], str]) -> None:
         with self._lock:

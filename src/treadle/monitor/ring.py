@@ -17,6 +17,7 @@ import os
 import struct
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -47,6 +48,7 @@ _SAMPLE = struct.Struct("<dddQQ")
 _SAMPLE_BYTES = _SAMPLE.size
 _pack_into = _SAMPLE.pack_into
 _TRIES = 8
+_NAME = "treadle-readings"
 _RING_HEAD_BYTES = 64
 
 Samples = npt.NDArray[np.void]
@@ -230,4 +232,45 @@ class Reader:
 
 def create() -> int:
     """A memory file, for a writer to lay out. Returns its descriptor."""
-    return os.memfd_create("treadle-readings", os.MFD_CLOEXEC)
+    return os.memfd_create(_NAME, os.MFD_CLOEXEC)
+
+
+def open_of(pid: int, descriptor: int) -> tuple[Reader, int]:
+    """Look at the memory file that another process of this user holds open.
+
+    Args:
+        pid: Of that process.
+        descriptor: Of the file, there.
+
+    Returns:
+        The reader, and the file's inode: as long as ``inode_of`` tells the same, it is this file.
+
+    Raises:
+        RingError: If it cannot be opened, or is no such file.
+    """
+    place = _path(pid, descriptor)
+    try:
+        # A number that was used again since may be of anything: what is no memory stays shut.
+        if not str(place.readlink()).startswith(f"/memfd:{_NAME}"):
+            raise RingError("it holds no rings")
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise RingError(f"cannot open the memory of process {pid}: {error.strerror}") from error
+    try:
+        return Reader(fd), os.fstat(fd).st_ino
+    except OSError as error:
+        raise RingError(f"cannot map the memory of process {pid}: {error.strerror}") from error
+    finally:
+        os.close(fd)  # what is mapped stays
+
+
+def inode_of(pid: int, descriptor: int) -> int | None:
+    """The inode of what a process holds open; None if nobody can tell."""
+    try:
+        return _path(pid, descriptor).stat().st_ino
+    except OSError:
+        return None
+
+
+def _path(pid: int, descriptor: int) -> Path:
+    return Path("/proc") / str(pid) / "fd" / str(descriptor)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from treadle.devices.device import DeviceInfo, Reading
 from treadle.monitor.directory import Directory, SourceEntry
-from treadle.monitor.ring import Reader
+from treadle.monitor.ring import SAMPLE, Reader, Samples
 
 _LEAST_STALE_SECONDS = 3.0
 _STALE_INTERVALS = 5
@@ -77,6 +79,17 @@ def views(
         DeviceView(info=info, readings=readings[info.uuid], sources=sources[info.uuid])
         for info in directory.devices
     )
+
+
+def recent(reader: Reader | None, uuid: str, metric: str, after: float) -> Samples:
+    """The samples of a metric after a moment, the oldest first; those without value too."""
+    if reader is not None:
+        for number, one in enumerate(reader.directory.series):
+            if (one.device, one.metric) == (uuid, metric):
+                samples = reader.since(number)
+                kept: Samples = samples[samples["at"] > after]
+                return kept
+    return np.zeros(0, SAMPLE)
 
 
 def _limits(directory: Directory) -> dict[tuple[str, str], float]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 import treadle
 from treadle.errors import ForbiddenError
 from treadle.node.config import NodeConfig
+from treadle.node.monitoring import NodeMonitor
 from treadle.serve.dataplane import DataPlane
 from treadle.serve.http.answers import JSONAnswer
 from treadle.serve.http.app import is_local
@@ -35,7 +37,7 @@ class NodeApi:
         device: Device,
         registry: CollectorRegistry,
         stop: Callable[[], None],
-        monitor: Callable[[], dict[str, Any]],
+        monitor: NodeMonitor,
     ) -> None:
         self._plane = plane
         self._config = config
@@ -50,6 +52,7 @@ class NodeApi:
         return [
             Route("/metrics", self._metrics, methods=["GET"]),
             Route("/treadle/v1/status", self._status, methods=["GET"]),
+            Route("/treadle/v1/monitor", self._readings, methods=["GET"]),
             Route("/treadle/v1/stop", self._stop_node, methods=["POST"]),
         ]
 
@@ -76,10 +79,19 @@ class NodeApi:
                     "cores": self._device.cores,
                     "memory_bytes": self._device.memory_bytes,
                 },
-                "monitor": self._monitor(),
+                "monitor": self._monitor.status(),
                 "models": [self._model(model) for model in self._plane.repository.models],
             }
         )
+
+    async def _readings(self, request: Request) -> Response:
+        """Where the monitor's readings lie, and its events ``?after=`` so many."""
+        _for_owner(request)
+        after = request.query_params.get("after", "")
+        shared = self._monitor.shared(
+            int(after) if after.isdecimal() and len(after) < _MOST_DIGITS else 0
+        )
+        return JSONAnswer(msgspec.to_builtins(shared))
 
     async def _stop_node(self, request: Request) -> Response:
         _for_owner(request)
@@ -107,6 +119,9 @@ class NodeApi:
             "failed": statistics.fail.count,
             "examples": [str(self._file.parent / example) for example in config.examples],
         }
+
+
+_MOST_DIGITS = 18
 
 
 def _for_owner(request: Request) -> None:

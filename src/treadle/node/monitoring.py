@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from typing import Any
 
 from treadle.devices.device import DeviceEvent, Severity
 from treadle.monitor import Monitor, MonitorSnapshot, finder
+from treadle.monitor.directory import Shared
 
 OFF = "none"
 """Choice of devices with which nothing is monitored."""
@@ -25,6 +27,7 @@ class NodeMonitor:
     """Starts with the node and ends with it."""
 
     def __init__(self, devices: str) -> None:
+        self._devices = devices
         self._reason = ""
         self._last_text = ""
         self._monitor: Monitor | None = None
@@ -67,6 +70,23 @@ class NodeMonitor:
                 for view in snapshot.devices
             ],
         }
+
+    def shared(self, after: int = 0) -> Shared:
+        """Where its readings lie, and the events after so many."""
+        snapshot, monitor = self.snapshot(), self._monitor
+        count, events = monitor.events(after) if monitor else (0, ())
+        return Shared(
+            devices=self._devices,
+            pid=os.getpid(),
+            descriptor=monitor.descriptor if monitor else None,
+            trouble=snapshot.trouble,
+            reads=monitor is not None,
+            restarts=snapshot.restarts,
+            helper_pid=snapshot.helper_pid,
+            left_out=snapshot.left_out,
+            event_count=count,
+            events=tuple(events),
+        )
 
     async def close(self) -> None:
         """End it. What was read last can still be looked at."""

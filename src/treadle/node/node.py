@@ -99,7 +99,7 @@ class Node:
         self._codec = Codec(config.http.max_body_bytes)
         tracer, no_tracer = find_tracer(config.node.name)
         _log.debug("tracing is %s", no_tracer or "on")
-        api = NodeApi(self._plane, config, file, device, registry, self.stop, self._monitor.status)
+        api = NodeApi(self._plane, config, file, device, registry, self.stop, self._monitor)
         app = build_app(
             self._plane,
             InferEndpoint(self._plane, self._codec, config.http.max_body_bytes, tracer),
