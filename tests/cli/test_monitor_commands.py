@@ -128,3 +128,14 @@ class Screen:
         while program.poll() is None:
             assert time.monotonic() < deadline, self._text[-4000:]
             self._read(0.05)
+
+
+def test_where_nobody_watches_a_recording_is_summed_up(tmp_path: Path) -> None:
+    file = str(tmp_path / "short.rec")
+    assert treadle(tmp_path, "record", file, "--seconds", "1").returncode == 0
+    assert "missing   nothing" in treadle(tmp_path, "replay", file).stdout
+
+
+def test_where_nobody_watches_top_shows_one_frame(tmp_path: Path) -> None:
+    done = treadle(tmp_path, "top")
+    assert (done.returncode, done.stdout.count("treadle top")) == (0, 1)

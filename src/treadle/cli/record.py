@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -56,11 +57,13 @@ def _take(recorder: Recorder, monitor: Monitor, count: int) -> int:
 def replay(file: Path, *, speed: float, summary: bool, once: bool) -> None:
     """Show a recording as ``treadle top`` shows the present, or say what is in it.
 
+    Where nobody watches, it says that.
+
     Raises:
         TreadleError: If it cannot be read.
     """
     recording = read(file)
-    if summary:
+    if summary or not (once or sys.stdout.isatty()):
         samples = sum(len(s) for part in recording.parts for s in part.samples.values())
         typer.echo(f"made by   {recording.header.made_by}")
         typer.echo(f"length    {seconds_of(recording):.1f} s in {len(recording.parts)} parts")

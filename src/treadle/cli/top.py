@@ -42,7 +42,7 @@ def find_devices_by() -> str:
 
 
 def run(*, once: bool, devices: str | None = None) -> None:
-    """Show what there is until ``q`` is pressed, or one frame.
+    """Show what there is until ``q`` is pressed, or one frame; only that where nobody can press.
 
     Raises:
         TreadleError: If no device can be read.
@@ -51,7 +51,7 @@ def run(*, once: bool, devices: str | None = None) -> None:
     with NodeOrOwn(devices) as readings:
         wait_for_devices(readings)
         collector = Collector(readings)
-        if once:
+        if once or not console.is_terminal:
             time.sleep(_FIRST_READINGS_SECONDS)  # for what is read in the first turn
             console.print(render(collector.frame(), View(), console.width))
             return
