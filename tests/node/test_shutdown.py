@@ -37,6 +37,14 @@ def wait_for_draining(node: RunningNode) -> None:
     )
 
 
+def listens(node: RunningNode) -> bool:
+    try:
+        node.http.get("/v2/health/live")
+    except httpx.ConnectError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_was_accepted_is_answered_and_nothing_new_is_taken(
     start_node: StartNode, pool: ThreadPoolExecutor, number: signal.Signals
@@ -116,7 +124,7 @@ def test_an_answer_under_way_is_sent_to_its_end(
     }
     with node.http.stream("POST", "/v2/models/zeros/infer", json=content) as answer:
         node.signal(signal.SIGTERM)
-        wait_for_draining(node)
+        wait_until(lambda: not listens(node), "the node listens no more")
         assert len(answer.read()) > 4 * count
     assert node.wait_ended() == 0
 
