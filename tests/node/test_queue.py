@@ -189,3 +189,8 @@ def test_a_delay_too_short_for_a_timer_is_no_obstacle(
     """)
     answers = list(pool.map(lambda x: infer(node, "step", x), range(200)))
     assert [result(answer) for answer in answers] == [[x + 1] for x in range(200)]
+
+
+def test_the_status_says_how_many_may_wait_and_for_how_long(node: RunningNode) -> None:
+    narrow = node.model("narrow")
+    assert (narrow["queue_limit"], narrow["max_delay_seconds"]) == (1, 0.0)

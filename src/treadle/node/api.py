@@ -108,6 +108,8 @@ class NodeApi:
             "priority": config.priority,
             "p99_seconds": config.p99_seconds,
             "max_batch": config.max_batch,
+            "max_delay_seconds": config.max_delay_seconds,
+            "queue_limit": config.queue_limit,
             "share": config.share,
             "replicas": config.replicas,
             "state": str(model.state),
