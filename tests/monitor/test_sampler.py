@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,11 +14,11 @@ from tests.monitor.fakes import FakeDevice, FakeSource
 from tests.monitor.pages import WrittenPage
 
 from treadle.clock import ManualClock
-from treadle.devices.device import DeviceEvent, DeviceProcess
+from treadle.devices.device import DeviceEvent, DeviceProcess, Reading
 from treadle.monitor import gate, ring
 from treadle.monitor.directory import GATE
 from treadle.monitor.ring import Reader, Writer
-from treadle.monitor.sampler import Sampler, plan
+from treadle.monitor.sampler import Sampler, numbers_of, plan
 
 
 class World:
@@ -40,6 +43,12 @@ class World:
         )
         writer.ready()
         self.reader = Reader(self.memory)
+
+    def latest(self, metric: str) -> Reading | None:
+        for number, one in enumerate(self.reader.directory.series):
+            if one.metric == metric:
+                return self.reader.latest(number)
+        return None
 
     def run(self, seconds: float) -> None:
         end = self.clock.now() + seconds
@@ -81,6 +90,112 @@ def test_a_process_that_goes_past_the_turnstile_is_told_of_and_when_it_is_no_mor
     world.run(10.0)
     assert [event.kind for event in world.events] == ["ungated", "ungated-end"]
     page.close()
+
+
+def test_a_process_on_its_way_in_or_out_is_not_accused(world: World, tmp_path: Path) -> None:
+    page = WrittenPage(tmp_path / "pages", "FAKE-0")
+    page.seat(0, 0)
+    for pid in (4242, 4243, 4244):  # each is seen once without its seat
+        world.device.running = [DeviceProcess(pid, "passer-by", None, None, "a fake")]
+        world.run(5.0)
+    assert world.events == []
+    page.close()
+
+
+def test_the_server_of_mps_is_not_accused(world: World, tmp_path: Path) -> None:
+    page = WrittenPage(tmp_path / "pages", "FAKE-0")
+    page.seat(0, 0)
+    world.device.running = [DeviceProcess(4242, "nvidia-cuda-mps", None, None, "a fake")]
+    world.run(20.0)
+    assert world.events == []
+    page.close()
+
+
+def test_a_member_in_a_container_is_known_by_its_number_there(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = WrittenPage(tmp_path / "pages", "FAKE-0")
+    page.seat(0, 0, pid=7)
+    numbers = {4242: frozenset({4242, 7}), 4243: frozenset({4243, 8})}
+    monkeypatch.setattr("treadle.monitor.sampler.numbers_of", numbers.__getitem__)
+    world.device.running = [DeviceProcess(pid, "x", None, None, "a fake") for pid in numbers]
+    world.run(20.0)
+    (event,) = world.events
+    assert "process 4243" in event.text
+    page.close()
+
+
+def test_a_process_has_its_number_here_and_one_that_has_ended_has_too() -> None:
+    assert os.getpid() in numbers_of(os.getpid())
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert numbers_of(ended.pid) == {ended.pid}
+
+
+def test_who_comes_between_two_looks_is_not_taken_for_dead(world: World, tmp_path: Path) -> None:
+    page = WrittenPage(tmp_path / "pages", "FAKE-0")
+    page.seat(0, 0)
+    page.page.record[1].state, page.page.members[1] = 2, 1 << 1  # it died: nobody holds its lock
+    world.run(1.5)
+    page.seat(2, 0)
+    assert world.sampler.gate.pages["FAKE-0"].read(0).members == 2
+    page.close()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_is_no_value(world: World, value: float) -> None:
+    world.fast.read = lambda: [Reading("power", value, 100.0, 0.0)]  # type: ignore[method-assign]
+    world.run(1.0)
+    assert world.latest("power") == Reading(
+        "power", None, 100.0, 0.0, f"the device answers {value}"
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, [("power", 1.0)], [Reading("power", "N/A", 1.0, 0.0)]],  # type: ignore[arg-type]
+)
+def test_an_answer_that_is_none_fails_its_source_only(world: World, answer: object) -> None:
+    world.fast.read = lambda: answer  # type: ignore[method-assign,assignment,return-value]
+    world.run(3.0)
+    assert [event.kind for event in world.events] == ["source-failed"]
+    failed = world.latest("power")
+    assert failed is not None
+    assert "Error" in failed.reason
+    assert world.slow.reads > 1
+
+
+@pytest.mark.parametrize("name", ["events", "processes"])
+def test_a_device_whose_own_code_fails_is_told_of_once_and_read_on(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    page = WrittenPage(tmp_path / "pages", "FAKE-0")
+    page.seat(0, 0)
+
+    def fail() -> Sequence[DeviceEvent]:
+        raise ValueError("not UTF-8")
+
+    monkeypatch.setattr(world.device, name, fail)
+    world.run(12.0)
+    (event,) = world.events
+    assert (event.kind, event.device) == ("source-failed", "FAKE-0")
+    assert f"{name} cannot be read: ValueError: not UTF-8" in event.text
+    assert world.fast.reads > 100
+    page.close()
+
+
+def test_a_driver_that_is_slow_for_all_keeps_nobody_from_looking_around(world: World) -> None:
+    def slowly() -> Sequence[Reading]:
+        world.clock.advance(1.5)
+        if world.clock.now() > 1000.0:
+            pytest.fail("it reads for ever")
+        return [Reading("power", 1.0, world.clock.now(), 0.0)]
+
+    looks: list[float] = []
+    world.fast.read = world.slow.read = slowly  # type: ignore[method-assign]
+    world.device.events = lambda: looks.append(world.clock.now()) or ()  # type: ignore[method-assign,func-returns-value]
+    world.run(20.0)
+    assert len(looks) > 3
 
 
 def test_all_devices_have_the_turnstiles_figures_but_those_that_bring_their_own() -> None:

@@ -108,6 +108,11 @@ class GatePage:
         words = self._words
         return not (words[_MEMBERS] | words[_MEMBERS + 1] | words[_MEMBERS + 2])
 
+    @property
+    def seats(self) -> int:
+        """The records that are taken, by the living or the dead, as bits."""
+        return sum_or(self._words, _MEMBERS, CLASSES)
+
     def read(self, now_ns: int) -> GateFigures:
         """Read it now. ``busy`` is over the time since the last read; the first time it is 0."""
         words = self._words

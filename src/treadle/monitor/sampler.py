@@ -6,6 +6,7 @@ by the thread that calls ``step``.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from treadle.devices.device import (
     DeviceGoneError,
     DeviceProcess,
     MonitoredDevice,
+    Reading,
     Severity,
     Source,
 )
@@ -33,6 +35,9 @@ LEAST_PAUSE_SECONDS = 0.05
 PROCESSES_SECONDS = 5.0
 _PROCESSES_COST = 0.002
 """Listing a GPU's processes takes a call and a look into /proc for each."""
+
+_SERVERS = "nvidia-cuda-mps"
+"""The kernel keeps 15 characters of a name. The MPS server works for its clients, who are asked."""
 
 OnEvent = Callable[[DeviceEvent], None]
 
@@ -105,7 +110,9 @@ class Sampler:
         now = clock.now()
         self._turns = Turns([entry.interval_seconds for entry in self._entries], now)
         self._failing: dict[int, str] = {}
+        self._blind: set[str] = set()
         self._slow_due = self._processes_due = now
+        self._unseated: dict[str, frozenset[int]] = {}
         self._ungated: dict[str, frozenset[int]] = {}
         self.gate = gate.GateTier(
             folder,
@@ -119,13 +126,14 @@ class Sampler:
         """Do all that is due; returns when to come back."""
         now = self._clock.now()
         self._writer.beat(now)
-        while (index := self._turns.take(now)) is not None:
+        for _ in range(len(self._entries)):  # a slow driver's sources would be due for ever
+            if (index := self._turns.take(now)) is None:
+                break
             self._read(index)
             now = self._clock.now()
             self._writer.beat(now)
         if now >= self._slow_due:
             self._slow_due = now + SLOW_SECONDS
-            self._writer.doing(len(self._entries), time.monotonic())
             self._look_around(now)
             self._writer.doing(None, time.monotonic())
         due = self._turns.next_due
@@ -135,7 +143,7 @@ class Sampler:
         source, entry = self._sources[index], self._entries[index]
         self._writer.doing(index, time.monotonic())
         try:
-            readings = source.read()
+            readings = [_checked(reading) for reading in source.read()]
         except DeviceGoneError as error:
             self._leave(entry.device, str(error))
             return
@@ -176,8 +184,10 @@ class Sampler:
         self._tell(uuid, "gone", Severity.ERROR, reason)
 
     def _look_around(self, now: float) -> None:
+        self._looks()
         self.gate.look_for_pages(now)
         for uuid, device in list(self._devices.items()):
+            self._looks()
             try:
                 for event in device.events():
                     self._on_event(event)
@@ -185,9 +195,12 @@ class Sampler:
                 self._leave(uuid, str(error))
             except DeviceError:
                 pass  # events that cannot be had are missing; figures say what is wrong
+            except Exception as error:  # foreign code again: nothing else may suffer from it
+                self._cannot_see(uuid, "events", error)
         crowded = [uuid for uuid, page in self.gate.pages.items() if not page.empty]
         for uuid in crowded:
             if uuid in self._devices:
+                self._looks()
                 self._look_for_ungated(uuid, list_processes=now >= self._processes_due)
         if now >= self._processes_due:
             # All devices together may take a tenth of the time that readings may.
@@ -196,28 +209,51 @@ class Sampler:
 
     def _look_for_ungated(self, uuid: str, *, list_processes: bool) -> None:
         """Tell of processes that use a GPU past the members of its turnstile."""
+        seats = self.gate.pages[uuid].seats
         try:
             with Turnstile.open(self._folder, uuid, create=False) as turnstile:
                 members = turnstile.snapshot().members
         except TurnstileError:
             return
         alive = sum(1 << member.index for member in members)
-        self.gate.pages[uuid].dead = ~alive & (1 << 64) - 1
+        self.gate.pages[uuid].dead = seats & ~alive
         if not list_processes:
             return
         try:
             running = self._devices[uuid].processes() if members else ()
         except DeviceError:
             return  # nobody knows
+        except Exception as error:  # foreign code
+            self._cannot_see(uuid, "processes", error)
+            return
         seated = {member.pid for member in members}
         # Those without a number here are of another container: nobody can tell whether they sit.
-        found = {p.pid: p for p in running if p.pid is not None and p.pid not in seated}
-        before = self._ungated.get(uuid, frozenset())
-        for pid in found.keys() - before:
+        found = {
+            p.pid: p
+            for p in running
+            if p.pid is not None
+            and not p.name.startswith(_SERVERS)
+            and seated.isdisjoint(numbers_of(p.pid))
+        }
+        # Only who is seen twice: a context comes a little before its seat and goes a little after.
+        before, self._unseated[uuid] = self._unseated.get(uuid, frozenset()), frozenset(found)
+        told = self._ungated.get(uuid, frozenset())
+        for pid in (found.keys() & before) - told:
             self._tell_ungated(uuid, found[pid])
-        for pid in before - found.keys():
+        for pid in told - found.keys():
             self._tell(uuid, "ungated-end", Severity.INFO, f"process {pid} is ungated no more")
-        self._ungated[uuid] = frozenset(found)
+        self._ungated[uuid] = frozenset(found.keys() & (before | told))
+
+    def _looks(self) -> None:
+        """Say that a device is asked for something else than figures, from now on."""
+        self._writer.doing(len(self._entries), time.monotonic())
+
+    def _cannot_see(self, uuid: str, what: str, error: Exception) -> None:
+        """Tell once that a device's own code fails."""
+        if uuid not in self._blind:
+            self._blind.add(uuid)
+            text = f"its {what} cannot be read: {type(error).__name__}: {error}"
+            self._tell(uuid, "source-failed", Severity.WARNING, text)
 
     def _tell_ungated(self, uuid: str, process: DeviceProcess) -> None:
         self._tell(
@@ -229,3 +265,31 @@ class Sampler:
 
     def _tell(self, uuid: str, kind: str, severity: Severity, text: str) -> None:
         self._on_event(DeviceEvent(self._clock.now(), uuid, kind, severity, text))
+
+
+def _checked(reading: Reading) -> Reading:
+    """A reading as the rings can hold it: what is no number is no value.
+
+    Raises:
+        TypeError: If a part of it is of another type.
+    """
+    metric, value, at, window, reason = reading
+    if not (math.isfinite(at) and math.isfinite(window)):
+        raise ValueError(f"{metric} was sampled at {at}, over {window} s")
+    if value is None:
+        return Reading(metric, None, at, window, str(reason))
+    if not math.isfinite(value):
+        return Reading(metric, None, at, window, f"the device answers {value}")
+    return reading
+
+
+def numbers_of(pid: int) -> frozenset[int]:
+    """A process's numbers in its pid namespaces: here, and as it sees itself in a container."""
+    try:
+        status = (Path("/proc") / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return frozenset((pid,))
+    for line in status.splitlines():
+        if line.startswith("NSpid:"):
+            return frozenset((pid, *map(int, line.split()[1:])))
+    return frozenset((pid,))
