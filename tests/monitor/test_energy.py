@@ -52,6 +52,35 @@ def test_a_counter_that_began_anew_charges_nothing_for_once() -> None:
     assert book.joules("GPU-0") == 5.0
 
 
+def test_who_worked_while_the_counter_was_not_read_pays_too() -> None:
+    """It is read each second and looked at twice: ``a`` works in the first half, ``b`` after."""
+    book: EnergyBook[str] = EnergyBook()
+    for half in range(21):
+        second, odd = divmod(half, 2)
+        work = {"a": 0.5 * (second + odd), "b": 0.5 * second}
+        book.look(device(energy=100.0 * second), work, half / 2)
+    assert book.joules("GPU-0") == 1000.0
+    assert book.tasks == {"a": pytest.approx(500.0), "b": pytest.approx(500.0)}
+    book.check_integrity()
+
+
+def test_what_the_counter_counted_while_it_could_not_be_read_is_not_lost() -> None:
+    book: EnergyBook[str] = EnergyBook()
+    for at, energy in ((0.0, 100.0), (1.0, None), (2.0, None), (3.0, 400.0)):
+        book.look(device(energy=energy), {"a": at}, at)
+    assert book.joules("GPU-0") == 300.0
+    assert book.tasks == {"a": 300.0}
+
+
+def test_what_was_taken_from_power_meanwhile_is_not_counted_twice() -> None:
+    book: EnergyBook[str] = EnergyBook()
+    for at, energy in ((0.0, 100.0), (1.0, None), (2.0, None), (3.0, 400.0)):
+        book.look(device(energy=energy, power=90.0), {"a": at}, at)
+        book.check_integrity()
+    assert book.joules("GPU-0") == 300.0
+    assert book.tasks == {"a": pytest.approx(300.0)}
+
+
 def test_samples_for_energy() -> None:
     assert samples_per_watt_hour(100.0, 3600.0) == 100.0
     assert samples_per_watt_hour(100.0, 0.0) is None

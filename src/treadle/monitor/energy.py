@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
+from treadle.devices.device import Reading
 from treadle.monitor.snapshot import DeviceView
 
 Task = TypeVar("Task", bound=Hashable)
@@ -30,24 +31,37 @@ class DeviceEnergy:
     def __init__(self) -> None:
         self.joules: float | None = None
         """None until the device has told its energy or power twice."""
-        self._counter: float | None = None
+        self.begins = False
+        """Whether the counter began, or began anew, at the last look: before is unknown."""
+        self._counter: Reading | None = None
+        self._estimated = 0.0
+        """Joules since the counter was last known, by power."""
         self._power: float | None = None
         self._at = 0.0
 
     def look(self, device: DeviceView, now: float) -> float | None:
-        """Joules since the last look; None if they are not known.
+        """Joules since they were last known; None if they are not known now.
 
-        The device's own counter is exact. Where it has none, power is taken to be between the two
-        readings (the trapezoidal rule).
+        The device's own counter is exact: it is taken each time that it was read anew, and what it
+        counted while nobody could read it is not lost. Where it has none, power is taken to be
+        between the two readings (the trapezoidal rule).
         """
-        counter, power = device.value("energy"), device.value("power")
-        before, before_power, elapsed = self._counter, self._power, now - self._at
-        self._counter, self._power, self._at = counter, power, now
+        counter, power = device.readings.get("energy"), device.value("power")
+        before_power, elapsed = self._power, now - self._at
+        self._power, self._at = power, now
+        self.begins = False
         drawn: float | None = None
-        if counter is not None and before is not None and counter >= before:
-            drawn = counter - before
-        elif counter is None and power is not None and before_power is not None:
+        if counter is not None and counter.value is not None:
+            before = self._counter
+            if counter == before:
+                return None
+            if before is not None and before.value is not None and counter.value >= before.value:
+                drawn = max(0.0, counter.value - before.value - self._estimated)
+            self.begins = drawn is None
+            self._counter, self._estimated = counter, 0.0
+        elif power is not None and before_power is not None:
             drawn = (power + before_power) / 2 * elapsed
+            self._estimated += drawn
         if drawn is not None:
             self.joules = (self.joules or 0.0) + drawn
         return drawn
@@ -59,21 +73,30 @@ class EnergyBook(Generic[Task]):
     def __init__(self) -> None:
         self._devices: dict[str, DeviceEnergy] = {}
         self._work: dict[Task, float] = {}
+        self._unpaid: dict[str, dict[Task, float]] = {}
         self.tasks: dict[Task, float] = {}
         """Joules of each task since it was first seen."""
 
     def look(self, device: DeviceView, work_seconds: Mapping[Task, float], now: float) -> None:
-        """Take in a device and the GPU time that each of its tasks has had in all."""
-        drawn = self._devices.setdefault(device.info.uuid, DeviceEnergy()).look(device, now)
-        worked = {
-            task: max(0.0, seconds - self._work[task])
-            for task, seconds in work_seconds.items()
-            if task in self._work
-        }
+        """Take in a device and the GPU time that each of its tasks has had in all.
+
+        Work waits until it is known what was drawn meanwhile: a counter is read more rarely than
+        it is looked at, and who worked in between pays, too.
+        """
+        uuid = device.info.uuid
+        energy = self._devices.setdefault(uuid, DeviceEnergy())
+        drawn = energy.look(device, now)
+        unpaid = self._unpaid.setdefault(uuid, {})
+        for task, seconds in work_seconds.items():
+            if task in self._work:
+                worked = max(0.0, seconds - self._work[task])
+                unpaid[task] = unpaid.get(task, 0.0) + worked
         self._work.update(work_seconds)
         if drawn is not None:
-            for task, joules in split(drawn, worked).items():
+            for task, joules in split(drawn, unpaid).items():
                 self.tasks[task] = self.tasks.get(task, 0.0) + joules
+        if drawn is not None or energy.begins:
+            unpaid.clear()
 
     def joules(self, uuid: str) -> float | None:
         """What a device has drawn since the first look."""
