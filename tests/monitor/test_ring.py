@@ -136,6 +136,20 @@ def test_readers_see_whole_samples_while_they_are_written(memory: int) -> None:
         thread.join()
 
 
+def test_a_sample_that_is_counted_before_it_is_seen_whole_is_not_read(memory: int) -> None:
+    writer, reader = pair(memory)
+    slow = reader.directory.series[0]
+    for number in range(1, 4):
+        writer.write(0, float(number), float(number), 0.0)
+    os.pwrite(memory, (4).to_bytes(8, "little"), slow.offset)  # the count; the sample comes later
+    assert reader.latest(0) is None
+    assert reader.since(0)["value"].tolist() == [1.0, 2.0, 3.0]
+    os.pwrite(memory, (3).to_bytes(8, "little"), slow.offset)
+    writer.write(0, 4.0, 4.0, 0.0)
+    assert reader.latest(0) == Reading("temperature", 4.0, 4.0, 0.0)
+    assert reader.since(0)["value"].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
 def test_the_reader_sees_what_the_writer_is_at(memory: int) -> None:
     writer, reader = pair(memory)
     writer.beat(12.5)

@@ -208,11 +208,13 @@ class Reader:
             first = max(first, count - last)
         if first >= count:
             return ring[:0].copy()
-        places = np.arange(first, count, dtype=np.uint64) % np.uint64(len(ring))
-        copied: Samples = ring[places]
+        indices = np.arange(first, count, dtype=np.uint64)
+        copied: Samples = ring[indices % np.uint64(len(ring))]
         # The sample that the writer is at, or has come round to, may be half a new one.
         lost = max(0, int(self._counts[series][0]) - len(ring) + 1 - first)
-        return copied[lost:]
+        # Where memory is not seen in the order in which it was written, the count may be early.
+        whole: Samples = copied[lost:][(copied["number"] == indices + np.uint64(1))[lost:]]
+        return whole
 
     def latest(self, series: int) -> Reading | None:
         """The newest sample; None if there never was one."""
@@ -222,8 +224,9 @@ class Reader:
             if not number:
                 return None
             start = one.offset + _RING_HEAD_BYTES + (number - 1) % one.capacity * _SAMPLE_BYTES
-            at, value, window, reason, _ = _SAMPLE.unpack_from(self._memory, start)
-            if counts[one.offset // 8] - number < one.capacity:
+            at, value, window, reason, own = _SAMPLE.unpack_from(self._memory, start)
+            # The writer comes round to it when it is at the capacity's last.
+            if own == number and counts[one.offset // 8] - number < one.capacity - 1:
                 if reason:
                     return Reading(one.metric, None, at, window, self.reason(reason))
                 return Reading(one.metric, value, at, window)
