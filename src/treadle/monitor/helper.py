@@ -30,7 +30,11 @@ class Helper:
             OSError: If the system cannot.
         """
         self.memory = ring.create()
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            os.close(self.memory)
+            raise
         env = {k: v for k, v in os.environ.items() if k not in _PRIVATE_VARIABLES}
         filled = msgspec.structs.replace(setup, socket=theirs.fileno(), memory=self.memory)
         try:
