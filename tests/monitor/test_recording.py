@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,33 @@ def test_nothing_is_written_twice(source: Source, tmp_path: Path) -> None:
         size = recorder.nbytes
         recorder.take(source.reader)
         assert (recorder.samples, recorder.nbytes) == (21, size)
+
+
+def test_the_last_readings_of_a_helper_that_died_are_kept(source: Source, tmp_path: Path) -> None:
+    other = Source()
+    with Recorder(tmp_path / "r") as recorder:
+        source.second(0)
+        recorder.take(source.reader)
+        source.second(1)
+        other.second(5)
+        recorder.take(other.reader)
+    first, second = read(tmp_path / "r").parts
+    assert first.samples[0]["value"].tolist() == [200.0] * 10 + [201.0] * 10
+    assert second.samples[0]["value"].tolist() == [205.0] * 10
+    other.close()
+
+
+def test_a_disk_that_is_full_is_a_clear_error(source: Source, tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    recorder = Recorder(tmp_path / "r")
+    source.second(0)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        with pytest.raises(RecordingError, match=r"cannot write .*: File too large"):
+            recorder.take(source.reader)
+        recorder.close()  # what is left over still does not fit
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_file_that_was_cut_short_gives_all_that_is_whole(file: Path) -> None:

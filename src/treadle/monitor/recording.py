@@ -11,6 +11,7 @@ recording on takes away the rest.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -165,7 +166,12 @@ class Recorder:
     def take(self, reader: Reader, events: Sequence[DeviceEvent] = ()) -> None:
         """Write what is new since the last time."""
         if reader is not self._reader:  # another helper: everything may have changed
+            if self._reader is not None:
+                self._add(self._reader, ())  # the last before it died are those that matter
             self._begin(reader)
+        self._add(reader, events)
+
+    def _add(self, reader: Reader, events: Sequence[DeviceEvent]) -> None:
         columns, reasons = [], dict[int, int]()
         for place, number in enumerate(self._chosen):
             samples = reader.since(number, self._numbers[number])
@@ -208,9 +214,12 @@ class Recorder:
         return self._file.tell()
 
     def close(self) -> None:
+        """Give the file back; what could not be written was told when it was tried."""
         if not self._file.closed:
-            os.fsync(self._file.fileno())
-            self._file.close()
+            with contextlib.suppress(OSError):
+                os.fsync(self._file.fileno())
+            with contextlib.suppress(OSError):  # a full disk, again: it is closed all the same
+                self._file.close()
 
     def __enter__(self) -> Self:
         return self
