@@ -8,7 +8,8 @@ import pytest
 from tests.cli.frames import busy, device, full_frame, lines, task
 
 from treadle.cli.top import pressed
-from treadle.cli.topview import Frame, Goodput, Sort, View, sparkline
+from treadle.cli.topview import Frame, Goodput, Queue, Sort, View, sparkline
+from treadle.devices.device import DeviceEvent, Severity
 from treadle.monitor import MonitorSnapshot
 from treadle.types import Priority
 
@@ -43,6 +44,41 @@ def test_what_is_not_known_is_shown_as_that() -> None:
     assert row(lines(frame), "NVIDIA").split() == [
         *("0", "NVIDIA", "H200", "-", "-", "-", "-/141", "-", "-", "-")
     ]
+
+
+def test_names_are_others_words_and_are_shown_as_they_are() -> None:
+    frame = Frame(
+        snapshot=MonitorSnapshot(
+            at=1.0, devices=(device(name="[/b] :x:"),), trouble="[/]", reasons=("a\x1b[31mb",)
+        ),
+        tasks=[task("[/x]\x1b[2J", Priority.NORMAL)],
+        queues=[Queue(model="[red]m", priority="normal", state="ready", waiting=0)],
+        events=[DeviceEvent(1.0, "GPU-0", "ungated", Severity.WARNING, "(\x1b]0;x\x07) [/y]")],
+    )
+    shown = "\n".join(lines(frame))
+    for words in ("[/b] :x:", "[/x]?[2J", "[red]m", "no readings: [/]", "a?[31mb", "(?]0;x?) [/y]"):
+        assert words in shown
+    assert "\x1b" not in shown
+
+
+def test_a_device_that_is_at_all_its_limits_fits() -> None:
+    most: dict[str, float | None] = {
+        **{f"throttled_{reason}": 1.0 for reason in ("power", "thermal", "other")},
+        **dict.fromkeys(("sm_activity", "tensor_activity", "dram_activity"), 1.0),
+        "memory_used": 139.9 * 2**30,
+        "power": 1000.0,
+        "temperature": 100.0,
+    }
+    frame = Frame(
+        snapshot=MonitorSnapshot(at=1.0, devices=(device(15, "NVIDIA H200", **most),)),
+        history={("GPU-15", "sm_activity"): [1.0] * 12},
+    )
+    shown = row(lines(frame), "NVIDIA")
+    assert shown.split()[:3] == ["15", "NVIDIA", "H200"]
+    for words in ("139.9/141", "1000 W", "100 C", "power +2", "█" * 12):
+        assert words in shown
+    assert "…" not in shown
+    assert "power thermal other" in row(lines(frame, width=120), "NVIDIA")
 
 
 def test_utilization_stands_in_where_activity_is_not_known() -> None:

@@ -100,8 +100,8 @@ def render(frame: Frame, view: View, width: int) -> RenderableType:
         )
     ]
     if snapshot.trouble:
-        parts.append(Text(f"no readings: {snapshot.trouble}", "red"))
-    parts += [Text(f"no other devices: {reason}", "dim") for reason in snapshot.reasons]
+        parts.append(_as_it_is(f"no readings: {snapshot.trouble}", "red"))
+    parts += [_as_it_is(f"no other devices: {reason}", "dim") for reason in snapshot.reasons]
     parts += [
         Text(),
         _devices(frame, view, wide=width >= _WIDE),
@@ -115,7 +115,9 @@ def render(frame: Frame, view: View, width: int) -> RenderableType:
     names = {device.info.uuid: f"{device.info.index}: " for device in snapshot.devices}
     for event in list(frame.events)[-_EVENTS:]:
         text = f"{names.get(event.device, '')}{event.kind}: {event.text}"
-        parts.append(Text(text, _STYLE[event.severity], overflow="ellipsis", no_wrap=True))
+        line = _as_it_is(text, _STYLE[event.severity])
+        line.overflow, line.no_wrap = "ellipsis", True
+        parts.append(line)
     return Group(*parts)
 
 
@@ -142,14 +144,14 @@ def _devices(frame: Frame, view: View, *, wide: bool) -> Table:
             sparks.append(_watt_hours(frame.joules.get(uuid)))
         table.add_row(
             str(device.info.index),
-            device.info.name,
+            _as_it_is(device.info.name),
             _percent(device.value(_activity_metric(device))),
             _percent(device.value("tensor_activity")),
             _percent(device.value("dram_activity")),
             _memory(device),
             _with_unit(device.value("power"), "W"),
             _with_unit(device.value("temperature"), "C"),
-            _throttled(device),
+            _throttled(device, wide=wide),
             *sparks,
         )
     return table
@@ -205,7 +207,7 @@ def _tasks(frame: Frame, view: View, *, wide: bool) -> RenderableType:
         }
         table.add_row(
             "observer" if member.priority is None else member.priority.label,
-            member.name or f"#{member.index}",
+            _as_it_is(member.name or f"#{member.index}"),
             *(cells[title] for title in titles),
         )
     return table
@@ -232,7 +234,8 @@ def _queues(queues: Sequence[Queue]) -> Table:
         table.add_column(title)
     table.add_column("WAITING", justify="right")
     for queue in queues:
-        table.add_row(queue.model, queue.priority, queue.state, str(queue.waiting))
+        cells = (queue.model, queue.priority, queue.state, str(queue.waiting))
+        table.add_row(*map(_as_it_is, cells))
     return table
 
 
@@ -271,9 +274,17 @@ def _memory(device: DeviceView) -> str:
     return f"{_UNKNOWN if used is None else f'{used / 2**30:.1f}'}/{total}"
 
 
-def _throttled(device: DeviceView) -> str:
+def _throttled(device: DeviceView, *, wide: bool) -> str:
     reasons = ("power", "thermal", "other")
     values = {reason: device.value(f"throttled_{reason}") for reason in reasons}
     if all(value is None for value in values.values()):
         return _UNKNOWN
-    return " ".join(reason for reason, value in values.items() if value) or "no"
+    held = [reason for reason, value in values.items() if value]
+    if len(held) > 1 and not wide:
+        return f"{held[0]} +{len(held) - 1}"
+    return " ".join(held) or "no"
+
+
+def _as_it_is(text: str, style: str = "") -> Text:
+    """Others' words: no markup, and nothing that would steer the terminal."""
+    return Text("".join(c if c.isprintable() else "?" for c in text), style)
