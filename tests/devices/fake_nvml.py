@@ -214,7 +214,8 @@ class FakeNVML:
     def _link(self, answer: Callable[[int], Any]) -> Callable[..., Any]:
         def asked(gpu: FakeGPU, link: int) -> Any:
             if link >= len(gpu.nvlinks):
-                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+                code = "INVALID_ARGUMENT" if gpu.nvlinks else "NOT_SUPPORTED"
+                raise pynvml.NVMLError(getattr(pynvml, f"NVML_ERROR_{code}"))
             return answer(gpu.nvlinks[link])
 
         return asked

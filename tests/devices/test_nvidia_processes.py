@@ -109,6 +109,19 @@ def test_a_monitor_sees_memory_and_work_of_each(
     assert again[busy].sm_activity is None  # a sample is news once
 
 
+def test_a_time_of_day_that_is_set_back_hides_nobodys_work(
+    gpu: FakeGPU, library: FakeNVML, start: Callable[[str], int]
+) -> None:
+    worker, wall = start("worker"), [7200.0]
+    gpu.processes = [(worker, 1 << 30)]
+    gpu.utilization = [(worker, 7_199_000_000, 40)]
+    device = NvidiaGPU(NVML(library), 0, wall=lambda: wall[0])
+    assert device.processes()[0].sm_activity == 0.4
+    wall[0] = 3600.0
+    gpu.utilization = [(worker, 3_599_000_000, 60)]
+    assert device.processes()[0].sm_activity == 0.6
+
+
 def test_a_process_of_another_namespace_has_no_pid_and_says_why(
     gpu: FakeGPU, library: FakeNVML
 ) -> None:

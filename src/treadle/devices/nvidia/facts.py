@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from treadle.devices.device import DeviceInfo, DeviceKind, Link
+from treadle.devices.device import DeviceError, DeviceGoneError, DeviceInfo, DeviceKind, Link
 from treadle.devices.mechanisms import GPUFacts, Host
 from treadle.devices.nvidia.library import NVML, MissingError, number
 
@@ -138,8 +138,10 @@ def _nvlinks(nvml: NVML, gpu: Any) -> tuple[dict[tuple[int, int, int], int], int
             elif kind == _NVLINK_TO_GPU:
                 peer = _bus(nvml.call("nvmlDeviceGetNvLinkRemotePciInfo", gpu, link))
                 direct[peer] = direct.get(peer, 0) + 1
-        except MissingError:
-            break  # no NVLink, or no more of them
+        except DeviceGoneError:
+            raise
+        except DeviceError:
+            break  # no NVLink, or no more of them: that is an invalid argument to some drivers
     return direct, switched
 
 

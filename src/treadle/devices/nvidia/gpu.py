@@ -59,7 +59,7 @@ class NvidiaGPU:
         self._host = host or Host()
         self._gpu = nvml.call("nvmlDeviceGetHandleByIndex", index)
         self._info = read_info(nvml, self._gpu, index, self._host)
-        self._processes = ProcessReader(nvml, self._gpu)
+        self._processes = ProcessReader(nvml, self._gpu, wall)
         throttle = Throttle(nvml, self._gpu)
         self._sources = Sources(
             nvml,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,10 @@ def compute_processes(uuid: str, nvml: NVML | None = None) -> list[DeviceProcess
 class ProcessReader:
     """The processes on one GPU, and what each of them does."""
 
-    def __init__(self, nvml: NVML, gpu: Any) -> None:
+    def __init__(self, nvml: NVML, gpu: Any, wall: Callable[[], float] = time.time) -> None:
         self._nvml = nvml
         self._gpu = gpu
+        self._wall = wall
         self._seen_us = 0
         self._names: dict[int, str] = {}
 
@@ -93,6 +95,8 @@ class ProcessReader:
         """SM use by the driver's pid, and why it is not known of the others."""
         if mig_on:
             return {}, _UNDER_MIG
+        if self._seen_us > self._wall() * 1e6:  # the time of day was set back
+            self._seen_us = 0
         try:
             samples = self._nvml.call("nvmlDeviceGetProcessUtilization", self._gpu, self._seen_us)
         except DeviceGoneError:
