@@ -110,6 +110,8 @@ class FakeDevice:
         return self.running
 
     def events(self) -> Sequence[DeviceEvent]:
+        while told(f"hang-events-{self.info.index}"):
+            time.sleep(0.01)
         if bool(told("throttle")) is self._throttled:
             return ()
         self._throttled = not self._throttled

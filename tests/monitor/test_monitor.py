@@ -96,6 +96,22 @@ def test_a_source_that_hangs_again_is_left_out_and_the_others_go_on(
     )
 
 
+def test_a_device_whose_events_hang_again_is_asked_for_its_figures_only(
+    start_monitor: StartMonitor, orders: Path
+) -> None:
+    monitor = start_monitor(hang_seconds=0.5, most_hangs=1)
+    has_read(monitor)
+    (orders / "hang-events-1").touch()
+    (left_out,) = eventually(lambda: monitor.snapshot().left_out, "its events are left out")
+    assert left_out.device == "FAKE-1"
+    assert event(monitor, "source-failed").text.startswith("list of events and processes does")
+    eventually(lambda: not monitor.snapshot().trouble, "an end of the trouble")
+    has_read(monitor)
+    (orders / "throttle").touch()
+    assert event(monitor, "throttle-start").device == "FAKE-0"
+    assert monitor.snapshot().restarts == 1
+
+
 def test_a_helper_that_dies_is_started_again(start_monitor: StartMonitor) -> None:
     monitor = start_monitor(first_backoff_seconds=0.3)
     pid = has_read(monitor).helper_pid

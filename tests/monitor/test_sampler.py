@@ -14,7 +14,13 @@ from tests.monitor.fakes import FakeDevice, FakeSource
 from tests.monitor.pages import WrittenPage
 
 from treadle.clock import ManualClock
-from treadle.devices.device import DeviceEvent, DeviceProcess, Reading
+from treadle.devices.device import (
+    DeviceEvent,
+    DeviceGoneError,
+    DeviceProcess,
+    Reading,
+    Severity,
+)
 from treadle.monitor import gate, ring
 from treadle.monitor.directory import GATE
 from treadle.monitor.ring import Reader, Writer
@@ -140,6 +146,24 @@ def test_who_comes_between_two_looks_is_not_taken_for_dead(world: World, tmp_pat
     page.seat(2, 0)
     assert world.sampler.gate.pages["FAKE-0"].read(0).members == 2
     page.close()
+
+
+def test_a_device_that_has_said_that_it_is_gone_is_not_told_of_again(world: World) -> None:
+    gone = DeviceEvent(100.0, "FAKE-0", "gone", Severity.ERROR, "it has fallen off the bus")
+
+    def fail() -> Sequence[Reading]:
+        raise DeviceGoneError("it has fallen off the bus")
+
+    world.run(2.0)
+    events = [gone]
+    world.device.events = lambda: [events.pop()] if events else []  # type: ignore[method-assign]
+    world.run(1.2)
+    world.fast.read = world.slow.read = fail  # type: ignore[method-assign]
+    world.run(3.0)
+    assert world.events == [gone]
+    latest = world.latest("power")
+    assert latest is not None
+    assert latest.value is None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -73,6 +73,7 @@ def main(setup: Setup) -> int:
         folder=Path(setup.turnstiles),
         clock=clock,
         on_event=tell,
+        left_out=setup.left_out,
         tick_seconds=setup.tick_seconds,
     )
     writer.ready()

@@ -9,6 +9,8 @@ from treadle.devices.device import DeviceEvent, DeviceInfo
 
 GATE = "turnstile"
 """The source of the figures that come from a turnstile's page."""
+EVENTS = "list of events and processes"
+"""What a device is asked for beside its figures: it can hang, too."""
 
 
 class Series(Struct, frozen=True):

@@ -18,7 +18,7 @@ from typing import Self
 
 from treadle.clock import Clock, SystemClock
 from treadle.devices.device import DeviceEvent, Severity
-from treadle.monitor.directory import Happened, Setup, SourceEntry, Started, StartFailed
+from treadle.monitor.directory import EVENTS, Happened, Setup, SourceEntry, Started, StartFailed
 from treadle.monitor.helper import Helper
 from treadle.monitor.ring import Reader, RingError, Samples
 from treadle.monitor.snapshot import MonitorSnapshot, recent, views
@@ -253,15 +253,17 @@ class Monitor:
         return now - since > self._limits.hang_seconds
 
     def _hung(self, helper: Helper, reader: Reader, index: int, since: float) -> None:
-        sources = reader.directory.sources
-        name, device = "a list of processes", ""
-        if index < len(sources):
-            entry = sources[index]
-            name, device = entry.name, entry.device
-            self._hangs[device, name] += 1
-            if self._hangs[device, name] >= self._limits.most_hangs:
-                with self._lock:
-                    self._left_out[device, name] = entry
+        directory = reader.directory
+        if index < len(directory.sources):
+            entry = directory.sources[index]
+        else:  # beside its figures
+            uuid = directory.devices[index - len(directory.sources)].uuid
+            entry = SourceEntry(uuid, EVENTS, 0.0, 0.0, ())
+        name, device = entry.name, entry.device
+        self._hangs[device, name] += 1
+        if self._hangs[device, name] >= self._limits.most_hangs:
+            with self._lock:
+                self._left_out[device, name] = entry
         self._set_trouble(lambda now: f"{name} has not answered for {now - since:.1f} s")
         now = self._clock.now()
         text = f"{name} does not answer: the sampler is started again"

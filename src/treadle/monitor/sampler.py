@@ -23,7 +23,7 @@ from treadle.devices.device import (
     Source,
 )
 from treadle.monitor import gate
-from treadle.monitor.directory import GATE, Directory, Series, SourceEntry
+from treadle.monitor.directory import EVENTS, GATE, Directory, Series, SourceEntry
 from treadle.monitor.pace import BUDGET, GPM_BUDGET, Turns, intervals
 from treadle.monitor.ring import Writer
 from treadle.turnstile import Turnstile, TurnstileError
@@ -98,10 +98,14 @@ class Sampler:
         folder: Path,
         clock: Clock,
         on_event: OnEvent,
+        left_out: Iterable[tuple[str, str]] = (),
         tick_seconds: float = 0.01,
     ) -> None:
         directory = writer.directory
         self._devices = {device.info.uuid: device for device in devices}
+        self._numbers = {device.info.uuid: n for n, device in enumerate(devices)}
+        self._unasked = {uuid for uuid, name in left_out if name == EVENTS}
+        self._said_gone: set[str] = set()
         self._sources, self._entries = sources, directory.sources
         self._writer, self._folder, self._clock, self._on_event = writer, folder, clock, on_event
         self._series: Mapping[tuple[str, str, str], int] = {
@@ -181,15 +185,19 @@ class Sampler:
         for (device, source, _), number in self._series.items():
             if device == uuid and source != GATE:
                 self._writer.write(number, now, None, 0.0, f"the device is gone: {reason}")
-        self._tell(uuid, "gone", Severity.ERROR, reason)
+        if uuid not in self._said_gone:
+            self._tell(uuid, "gone", Severity.ERROR, reason)
 
     def _look_around(self, now: float) -> None:
-        self._looks()
         self.gate.look_for_pages(now)
         for uuid, device in list(self._devices.items()):
-            self._looks()
+            if uuid in self._unasked:
+                continue
+            self._looks_at(uuid)
             try:
                 for event in device.events():
+                    if event.kind == "gone":
+                        self._said_gone.add(uuid)
                     self._on_event(event)
             except DeviceGoneError as error:
                 self._leave(uuid, str(error))
@@ -200,8 +208,9 @@ class Sampler:
         crowded = [uuid for uuid, page in self.gate.pages.items() if not page.empty]
         for uuid in crowded:
             if uuid in self._devices:
-                self._looks()
-                self._look_for_ungated(uuid, list_processes=now >= self._processes_due)
+                self._looks_at(uuid)
+                listed = now >= self._processes_due and uuid not in self._unasked
+                self._look_for_ungated(uuid, list_processes=listed)
         if now >= self._processes_due:
             # All devices together may take a tenth of the time that readings may.
             least = len(self._devices) * _PROCESSES_COST / (BUDGET / 5)
@@ -244,9 +253,9 @@ class Sampler:
             self._tell(uuid, "ungated-end", Severity.INFO, f"process {pid} is ungated no more")
         self._ungated[uuid] = frozenset(found.keys() & (before | told))
 
-    def _looks(self) -> None:
+    def _looks_at(self, uuid: str) -> None:
         """Say that a device is asked for something else than figures, from now on."""
-        self._writer.doing(len(self._entries), time.monotonic())
+        self._writer.doing(len(self._entries) + self._numbers[uuid], time.monotonic())
 
     def _cannot_see(self, uuid: str, what: str, error: Exception) -> None:
         """Tell once that a device's own code fails."""
