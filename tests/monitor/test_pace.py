@@ -64,6 +64,15 @@ def test_turns_that_were_missed_are_left_out() -> None:
     assert 100.0 < turns.next_due <= 100.1
 
 
+def test_who_is_late_by_whole_turns_has_one_turn() -> None:
+    turns = Turns([1.0], 0.0)
+    assert turns.take(0.0) == 0
+    assert turns.next_due == 0.5
+    assert turns.take(2.5) == 0
+    assert turns.take(2.5) is None
+    assert turns.next_due == 3.5
+
+
 def test_who_has_left_has_no_turn() -> None:
     turns = Turns([0.1, 0.1], 0.0)
     turns.leave({0})

@@ -76,7 +76,7 @@ class Turns:
             self._first.discard(index)
             following = now + seconds * (0.5 + (index * _GOLDEN) % 1)
         else:
-            following = due + seconds * max(1, math.ceil((now - due) / seconds))
+            following = due + seconds * (math.floor((now - due) / seconds) + 1)
         heapq.heapreplace(self._due, (following, index))
         return index
 
