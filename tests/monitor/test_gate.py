@@ -151,6 +151,25 @@ def test_a_page_that_comes_later_is_found_and_one_that_is_replaced_is_opened_aga
     assert written[-1][1] == 1.0
 
 
+def test_counters_do_not_go_back_when_a_page_is_replaced(tmp_path: Path) -> None:
+    gates, written = tier(tmp_path)
+    page = WrittenPage(tmp_path, "GPU-0")
+    page.seat(0, NORMAL)
+    gates.look_for_pages(0.0)
+    gates.tick(0)
+    page.page.record[0].launches = 7
+    gates.tick(10 * MS)
+    page.path.unlink()
+    gates.look_for_pages(1.0)
+    again = WrittenPage(tmp_path, "GPU-0")
+    gates.look_for_pages(2.0)
+    gates.tick(2000 * MS)
+    launches = [row[2] for row in written if row[0] == 1]
+    assert launches == [0, 7, None, 7]
+    page.close()
+    again.close()
+
+
 def test_ticks_carry_their_window_and_idle_pages_are_written_less_often(
     written: WrittenPage,
 ) -> None:

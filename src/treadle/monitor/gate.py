@@ -102,6 +102,12 @@ class GatePage:
         self.dead = 0
         """Records whose process is known to have died, as bits."""
 
+    def go_on_from(self, before: GatePage) -> None:
+        """Count on where the page that this one replaces has stopped."""
+        self._launches += before._launches
+        self._work += before._work
+        self._waited += before._waited
+
     @property
     def empty(self) -> bool:
         """Whether nobody sits there."""
@@ -200,6 +206,7 @@ class GateTier:
             if one.source == GATE and one.metric in METRICS:
                 self._series.setdefault(one.device, []).append(number)
         self._pages: dict[str, GatePage] = {}
+        self._newest: dict[str, GatePage] = {}
         self._last_ns: dict[str, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gate", daemon=True)
@@ -217,7 +224,10 @@ class GateTier:
                 path = page_file(self._folder, uuid)
                 if uuid in pages and path.stat().st_ino == pages[uuid].inode:
                     continue
-                pages[uuid] = GatePage(path)
+                page = GatePage(path)
+                if uuid in self._newest:
+                    page.go_on_from(self._newest[uuid])
+                pages[uuid] = self._newest[uuid] = page
             except (TurnstileError, OSError) as error:
                 text = str(error) if isinstance(error, TurnstileError) else "its page is gone"
                 pages.pop(uuid, None)
