@@ -45,7 +45,7 @@ def test_a_program_that_nobody_listens_to_goes_on(
     treadle.report(samples=1)
 
 
-@pytest.mark.parametrize("samples", [-1, float("nan")])
+@pytest.mark.parametrize("samples", [-1, float("nan"), float("inf")])
 def test_what_is_no_number_of_samples_is_refused(samples: float) -> None:
     with pytest.raises(ValueError, match="allowed: 0 and above"):
         treadle.report(samples=samples)
@@ -60,6 +60,18 @@ def test_what_the_dead_have_left_is_taken_away(tmp_path: Path) -> None:
     assert read_all(tmp_path) == {}
     assert not file.exists()
     assert (folder_of(tmp_path) / "notes").exists()
+
+
+def test_what_a_task_in_another_container_reports_is_left_to_it(file: Path, tmp_path: Path) -> None:
+    treadle.report(samples=3)
+    pid, _, namespace = file.name.partition("-")
+    there = file.with_name(f"{2**22 + 1}-{int(namespace) + 1}")  # no process of ours has the number
+    same = file.with_name(f"{pid}-{int(namespace) + 1}")
+    for other in (there, same):
+        other.write_bytes(file.read_bytes())
+    assert list(read_all(tmp_path)) == [os.getpid()]
+    assert there.exists()
+    assert same.exists()
 
 
 def test_a_file_that_is_none_is_not_read(file: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import struct
 import time
@@ -41,7 +42,7 @@ def report(*, samples: float) -> None:
     Raises:
         ValueError: If ``samples`` is negative or not a number.
     """
-    if not samples >= 0:
+    if not 0 <= samples < math.inf:
         raise ValueError(f"samples is {samples}; allowed: 0 and above")
     path = os.environ.get(VARIABLE)
     if not path:
@@ -92,22 +93,34 @@ def prepare(turnstiles: Path, pid: int) -> Path:
         if about.st_mode & 0o020:  # a group shares it: each writes files of its own there
             os.chown(folder, -1, about.st_gid)
             folder.chmod(0o3770)
-    file = folder / str(pid)
+    file = folder / f"{pid}-{_namespace()}"
     file.unlink(missing_ok=True)
     return file
 
 
+def _namespace() -> int:
+    """What tells this pid namespace from others: a folder may be shared with containers."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
 def read_all(turnstiles: Path) -> dict[int, Progress]:
-    """Every task that lives and has reported, by pid. Files of others are taken away."""
-    found = {}
+    """Every task of this pid namespace that lives and has reported, by pid.
+
+    Files of the dead are taken away; of other namespaces nobody here can tell who has died.
+    """
+    found, ours = {}, str(_namespace())
     try:
         files = list(folder_of(turnstiles).iterdir())
     except OSError:
         return {}
     for file in files:
-        if not file.name.isdigit():
+        number, _, namespace = file.name.partition("-")
+        if not number.isdigit() or namespace != ours:
             continue
-        pid = int(file.name)
+        pid = int(number)
         with contextlib.suppress(OSError):
             if not Path(f"/proc/{pid}").exists():
                 file.unlink()
