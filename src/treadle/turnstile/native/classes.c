@@ -49,10 +49,9 @@ void classes_join(struct seat *seat)
     spin_give(&lock);
 }
 
-/* NULL means one of the two default streams, which have handles of their own. */
 static uintptr_t handle_of(CUstream stream, bool per_thread)
 {
-    return (uintptr_t)(stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY);
+    return (uintptr_t)stream_meant(stream, per_thread);
 }
 
 /* The entry of a stream, or where it would be put: NULL only if the set is full. */

@@ -82,7 +82,7 @@ static void wake_helper(void)
 
 static bool own_stream(CUstream stream, bool per_thread)
 {
-    return stream == CU_STREAM_PER_THREAD || (per_thread && !stream);
+    return stream_meant(stream, per_thread) == CU_STREAM_PER_THREAD;
 }
 
 static struct stream *slot_of(CUstream stream, bool per_thread, bool take)

@@ -3,6 +3,7 @@
 #ifndef TREADLE_CUDA_MIN_H
 #define TREADLE_CUDA_MIN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,6 +45,12 @@ enum {
 };
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
+
+/* NULL means one of the two default streams, which have handles of their own. */
+static inline CUstream stream_meant(CUstream stream, bool per_thread)
+{
+    return stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
 
 /* 72 bytes: an identifier, padding to 8, and a value of 64 whose first word is all that is read. */
 typedef struct {

@@ -242,7 +242,7 @@ void launch_after(struct launch *l, CUresult result)
         add(account_of(l), -l->length_ns);
     if (result != CUDA_SUCCESS || l->kind == LAUNCH_COPY)
         return;
-    uintptr_t stream = launch_stream(l);
+    uintptr_t stream = (uintptr_t)stream_meant(l->stream, l->per_thread);
     if (unlikely(load(&l->seat->stream) != stream)) {
         store(&l->seat->stream, stream);
         store(&l->seat->mixed, 1);

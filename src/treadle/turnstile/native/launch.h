@@ -33,12 +33,6 @@ struct launch {
     uint64_t urgent_number;
 };
 
-/* Its stream as one word; NULL means one of two. */
-static inline uintptr_t launch_stream(const struct launch *l)
-{
-    return (uintptr_t)l->stream | l->per_thread;
-}
-
 void launch_before(struct launch *launch);
 void launch_after(struct launch *launch, CUresult result);
 uint64_t launch_bound(CUstream stream, bool per_thread);

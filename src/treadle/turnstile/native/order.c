@@ -21,11 +21,9 @@ static uint64_t this_thread(void)
 
 static struct whereabouts whereabouts(CUstream stream, bool per_thread)
 {
-    bool own = stream == CU_STREAM_PER_THREAD || (per_thread && !stream);
-    return (struct whereabouts){.stream = own       ? CU_STREAM_PER_THREAD
-                                          : stream ? stream
-                                                   : CU_STREAM_LEGACY,
-                                .thread = own ? this_thread() : 0,
+    CUstream meant = stream_meant(stream, per_thread);
+    return (struct whereabouts){.stream = meant,
+                                .thread = meant == CU_STREAM_PER_THREAD ? this_thread() : 0,
                                 .gone = load(&streams_gone)};
 }
 

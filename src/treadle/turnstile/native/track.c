@@ -187,7 +187,8 @@ void track_anchor(const struct launch *l, uint64_t now)
  * event says so only behind that work, in the stream that it was launched on. */
 void track_closed(const struct launch *l, uint64_t now)
 {
-    if (load(&l->seat->unanchored_ns) && load(&l->seat->stream) == launch_stream(l))
+    uintptr_t stream = (uintptr_t)stream_meant(l->stream, l->per_thread);
+    if (load(&l->seat->unanchored_ns) && load(&l->seat->stream) == stream)
         anchor(l, now);
 }
 
