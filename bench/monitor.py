@@ -130,7 +130,7 @@ class _FakeDevice:
         return ()
 
     def close(self) -> None:
-        pass
+        """Nothing to give back."""
 
 
 def devices(count: str) -> tuple[Sequence[MonitoredDevice], Sequence[str]]:

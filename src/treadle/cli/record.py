@@ -27,7 +27,7 @@ def record(file: Path, *, seconds: float | None, devices: str | None) -> None:
     wanted = [name.strip() for name in devices.split(",")] if devices else []
     with Recorder(file, wanted) as recorder, Monitor(find_devices_by()) as monitor:
         wait_for_devices(monitor)
-        began, count = time.monotonic(), 0
+        began = time.monotonic()
         try:
             while True:
                 left = _BLOCK_SECONDS
@@ -36,22 +36,15 @@ def record(file: Path, *, seconds: float | None, devices: str | None) -> None:
                 if left <= 0:
                     break
                 time.sleep(left)
-                count = _take(recorder, monitor, count)
+                recorder.follow(monitor)
         except KeyboardInterrupt:
-            count = _take(recorder, monitor, count)
+            recorder.follow(monitor)
         if not recorder.samples:
             raise TreadleError(monitor.snapshot().trouble or "there was nothing to record")
         typer.echo(
             f"{file}: {recorder.samples} samples in {time.monotonic() - began:.1f} s, "
             f"{recorder.nbytes / 1024:.0f} KiB"
         )
-
-
-def _take(recorder: Recorder, monitor: Monitor, count: int) -> int:
-    count, events = monitor.events(count)
-    if monitor.reader is not None:
-        recorder.take(monitor.reader, events)
-    return count
 
 
 def replay(file: Path, *, speed: float, summary: bool, once: bool) -> None:

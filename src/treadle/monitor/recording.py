@@ -32,6 +32,7 @@ import treadle
 from treadle.devices.device import DeviceEvent, DeviceInfo
 from treadle.errors import TreadleError
 from treadle.monitor.directory import Directory, Series, SourceEntry
+from treadle.monitor.monitor import Monitor
 from treadle.monitor.ring import SAMPLE, Reader, Samples
 
 MAGIC = b"TREADLE\x00"
@@ -134,6 +135,7 @@ class Recorder:
         self._reader: Reader | None = None
         self._chosen: list[int] = []
         self._numbers: dict[int, int] = {}
+        self._heard = 0
         self.samples = 0
         try:
             self._file = path.open("r+b" if path.exists() and path.stat().st_size else "w+b")
@@ -162,6 +164,12 @@ class Recorder:
             Header(VERSION, f"treadle {treadle.__version__}", round(time.time(), 3))
         )
         self._file.write(_HEAD.pack(MAGIC, VERSION, len(header)) + header)
+
+    def follow(self, monitor: Monitor) -> None:
+        """Write what a monitor has read and heard of since the last time."""
+        self._heard, events = monitor.events(self._heard)
+        if monitor.reader is not None:
+            self.take(monitor.reader, events)
 
     def take(self, reader: Reader, events: Sequence[DeviceEvent] = ()) -> None:
         """Write what is new since the last time."""

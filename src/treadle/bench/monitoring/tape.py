@@ -23,7 +23,7 @@ class Tape:
     """Records what a monitor reads until the end of the block."""
 
     def __init__(self, monitor: Monitor, recorder: Recorder) -> None:
-        self._monitor, self._recorder, self._count = monitor, recorder, 0
+        self._monitor, self._recorder = monitor, recorder
         self._stop = threading.Event()
         self._error: TreadleError | None = None
         self._thread = threading.Thread(target=self._run, name="tape", daemon=True)
@@ -47,10 +47,8 @@ class Tape:
         ended = False
         while not ended:
             ended = self._stop.wait(_BLOCK_SECONDS)
-            self._count, events = self._monitor.events(self._count)
             try:
-                if self._monitor.reader is not None:
-                    self._recorder.take(self._monitor.reader, events)
+                self._recorder.follow(self._monitor)
             except TreadleError as error:
                 self._error = error
                 return

@@ -36,9 +36,6 @@ class Books:
     def free_bytes(self) -> int:
         return self.memory_bytes - self.reserved_bytes - self.used_bytes
 
-    def held_bytes(self, owner: str) -> int:
-        return self._held[owner]
-
     def allocate(self, owner: str, nbytes: int) -> None:
         """Take memory.
 
