@@ -25,6 +25,7 @@ from rich.table import Table
 from treadle.bench.machine import command_line, describe_machine, versions
 from treadle.bench.monitoring.cost import busy_page, cpu_seconds, wait_for_helper
 from treadle.bench.results import Machine, date_now, save
+from treadle.devices.catalogue import GPU_SOURCES, FunctionSource, SourceSpec
 from treadle.devices.device import (
     DeviceEvent,
     DeviceInfo,
@@ -42,21 +43,6 @@ from treadle.monitor import Monitor
 _ROOT = Path(__file__).resolve().parent.parent
 _RESULTS = _ROOT / "bench" / "results" / "monitor.json"
 _SETTLE_SECONDS = 2.0
-
-# Name, metrics, seconds between changes and seconds a read, as on a data centre GPU.
-_SOURCES = (
-    ("utilization", "gpu_utilization memory_utilization", 0.2, 4e-6),
-    ("power-samples", "power", 0.02, 300e-6),
-    ("gpm", "sm_activity sm_occupancy tensor_activity fp16_activity fp32_activity fp64_activity "
-     "dram_activity", 0.1, 1.4e-3),
-    ("clocks", "sm_clock memory_clock performance_state throttled_power throttled_thermal "
-     "throttled_other", 0.1, 6e-6),
-    ("memory", "memory_used memory_free memory_reserved bar1_used", 0.1, 20e-6),
-    ("temperature", "temperature memory_temperature", 0.1, 9e-6),
-    ("links", "pcie_sent pcie_received pcie_replays nvlink_sent nvlink_received", 1.0, 40e-6),
-    ("board", "power_limit fan_speed ecc_corrected ecc_uncorrected", 1.0, 15e-6),
-    ("energy", "energy", 1.0, 3e-3),
-)  # fmt: skip
 
 
 class Results(Struct, frozen=True, kw_only=True):
@@ -85,21 +71,30 @@ class Results(Struct, frozen=True, kw_only=True):
     shared_memory_bytes: int
 
 
-class _FakeSource:
-    """Answers at once: as many readings as would have come since the last time."""
+class _Power:
+    """Readings of power: as many as would have come since the last time."""
 
-    def __init__(self, name: str, metrics: str, refresh: float, cost: float) -> None:
-        self.name, self.metrics = f"fake.{name}", tuple(metrics.split())
-        self.refresh_seconds, self.cost_seconds = refresh, cost
+    def __init__(self, refresh_seconds: float) -> None:
+        self._refresh_seconds = refresh_seconds
         self._last = time.monotonic()
 
     def read(self) -> Sequence[Reading]:
         now = time.monotonic()
-        if self.name != "fake.power-samples":
-            return [Reading(metric, 1.0, now, 0.0) for metric in self.metrics]
-        count = int((now - self._last) / self.refresh_seconds)
-        self._last += count * self.refresh_seconds
-        return [Reading("power", 300.0, now, self.refresh_seconds)] * count
+        count = int((now - self._last) / self._refresh_seconds)
+        self._last += count * self._refresh_seconds
+        return [Reading("power", 300.0, now, self._refresh_seconds)] * count
+
+
+def _fake_source(spec: SourceSpec) -> Source:
+    """A source that answers at once."""
+    if spec.metrics == ("power",):
+        return FunctionSource(spec, _Power(spec.refresh_seconds).read)
+
+    def read() -> Sequence[Reading]:
+        now = time.monotonic()
+        return [Reading(metric, 1.0, now, 0.0) for metric in spec.metrics]
+
+    return FunctionSource(spec, read)
 
 
 class _FakeDevice:
@@ -112,7 +107,7 @@ class _FakeDevice:
             cores=132,
             memory_bytes=1 << 37,
         )
-        self._sources = [_FakeSource(*row) for row in _SOURCES]
+        self._sources = [_fake_source(spec) for spec in GPU_SOURCES.values()]
 
     def mechanisms(self) -> Sequence[Mechanism]:
         return ()
