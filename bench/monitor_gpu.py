@@ -166,6 +166,7 @@ def main() -> int:
         device, alone = _choose()
         with tempfile.TemporaryDirectory(dir=shared_folder()) as folder:
             pages = Path(folder) / "pages"
+            pages.mkdir(mode=0o700)  # where there is no folder, the gate would make a page
             phases, checks = record(device, alone, pages, file, arguments.seconds, console)
             costs = measure_costs(
                 device.info.uuid, Path(folder) / "costs", arguments.seconds, console

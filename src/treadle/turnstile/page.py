@@ -40,7 +40,7 @@ class Knob:
 def _knobs() -> Mapping[str, Knob]:
     second = 1_000_000_000
     table = (
-        ("budget_ns", 0, second, 300_000, "predicted GPU time in flight; 0: no bound"),
+        ("budget_ns", 0, second, 500_000, "predicted GPU time in flight; 0: no bound"),
         (
             "quiet_budget_ns",
             0,

@@ -20,7 +20,7 @@ enum treadle_state { TREADLE_FREE = 0, TREADLE_SEATED = 1 };
 
 /* Knobs, in the order of their words in the header: name, least, most, default. */
 #define TREADLE_KNOBS(K)                                                                   \
-    K(budget_ns, 0, 1000000000, 300000)        /* predicted GPU time in flight; 0: no bound */ \
+    K(budget_ns, 0, 1000000000, 500000)        /* predicted GPU time in flight; 0: no bound */ \
     K(quiet_budget_ns, 0, 1000000000, 500000)  /* while urgent work is quiet; at last x 4 */   \
     K(quiet_ns, 0, 3600000000000, 1000000000)  /* silence after which urgent work is quiet */  \
     K(slack_ns, 0, 10000000, 20000)            /* rest in flight under a longer kernel */      \
