@@ -44,6 +44,7 @@ def draw(report: Report, file: Path) -> None:
             )
         axes.axhline(1.0, color="grey", linewidth=0.8)
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("training kept, % of what the critical load leaves")
         axes.set_ylabel("P99 of the server, times native and alone")
         if colours:
