@@ -35,6 +35,67 @@ class Priority(enum.IntEnum):
             raise ValueError(f"unknown priority {text!r}; allowed: {allowed}") from None
 
 
+class TaskState(enum.StrEnum):
+    """Where a task is in its life; ``docs/jobs.md`` has the diagram."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    """Held at the gate, or stopped: its memory stays where it is."""
+    EVICTED = "evicted"
+    """Its memory is on the host."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    """Nobody knows how it ended: who watched it was killed."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing follows any more."""
+        return self in _OVER
+
+    @property
+    def placed(self) -> bool:
+        """Whether it has a place on a device."""
+        return self in _PLACED
+
+
+_OVER = frozenset((TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED, TaskState.LOST))
+_PLACED = frozenset((TaskState.STARTING, TaskState.RUNNING, TaskState.PAUSED, TaskState.EVICTED))
+
+
+class ActionKind(enum.StrEnum):
+    """A step of a plan."""
+
+    START = "start"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One step of a plan, for one task."""
+
+    kind: ActionKind
+    task: int
+    devices: tuple[str, ...] = ()
+    """UUIDs of the devices that it gets, for a start."""
+    reason: str = ""
+    """Why, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done now, and why the rest waits."""
+
+    actions: tuple[Action, ...] = ()
+    waiting: Mapping[int, str] = field(default_factory=dict)
+    """Why a demand cannot start, by the number of its kind."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """What a task is promised."""

@@ -14,6 +14,7 @@ class Exit(enum.IntEnum):
     CONFIG = 3
     NOT_RUNNING = 4
     CANNOT_START = 5
+    TIMED_OUT = 124
     NOT_EXECUTABLE = 126
     NOT_FOUND = 127
     INTERRUPTED = 130

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -113,6 +113,22 @@ class NodeClient:
         """
         return await self._json("POST", path, orjson.dumps(content or {}))
 
+    async def stream(self, path: str) -> AsyncIterator[bytes]:
+        """GET something that comes in parts.
+
+        Raises:
+            ConnectionError: If no node answers.
+            RequestError: If the node answers with an error.
+        """
+        try:
+            async with self._session.get(path) as response:
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    raise _error(response.status, await response.read())
+                async for part in response.content.iter_any():
+                    yield part
+        except (aiohttp.ClientError, FileNotFoundError) as error:
+            raise ConnectionError(_nobody(self._where)) from error
+
     async def infer(self, model: str, request: EncodedRequest) -> dict[str, Array]:
         """Send a request and return the outputs by name; BYTES as arrays of ``bytes``.
 
@@ -154,9 +170,11 @@ class NodeClient:
                     raise _error(response.status, content)
                 return response.status, response.headers, content
         except (aiohttp.ClientError, FileNotFoundError) as error:
-            raise ConnectionError(
-                f"no node answers on {self._where}; start one with treadle up FILE.toml"
-            ) from error
+            raise ConnectionError(_nobody(self._where)) from error
+
+
+def _nobody(where: str) -> str:
+    return f"no node answers on {where}; start one with treadle up FILE.toml"
 
 
 def _error(status: int, content: bytes) -> RequestError:

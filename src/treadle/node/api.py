@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 import treadle
 from treadle.errors import ForbiddenError
 from treadle.node.config import NodeConfig
+from treadle.node.jobs import NodeJobs
 from treadle.node.monitoring import NodeMonitor
 from treadle.serve.dataplane import DataPlane
 from treadle.serve.http.answers import JSONAnswer
@@ -38,6 +39,7 @@ class NodeApi:
         registry: CollectorRegistry,
         stop: Callable[[], None],
         monitor: NodeMonitor,
+        jobs: NodeJobs,
     ) -> None:
         self._plane = plane
         self._config = config
@@ -46,6 +48,7 @@ class NodeApi:
         self._registry = registry
         self._stop = stop
         self._monitor = monitor
+        self._jobs = jobs
         self._started_at = time.time()
 
     def routes(self) -> list[BaseRoute]:
@@ -80,6 +83,7 @@ class NodeApi:
                     "memory_bytes": self._device.memory_bytes,
                 },
                 "monitor": self._monitor.status(),
+                "jobs": self._jobs.status(),
                 "models": [self._model(model) for model in self._plane.repository.models],
             }
         )

@@ -51,12 +51,21 @@ class ScheduleTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     clients_may_raise_priority: bool = False
 
 
+class JobsTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ``[jobs]`` table."""
+
+    enabled: bool = True
+    memory_fraction: Fraction = 0.25
+    """Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
+
+
 class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole configuration file."""
 
     node: NodeTable = NodeTable()
     http: HttpTable = HttpTable()
     schedule: ScheduleTable = ScheduleTable()
+    jobs: JobsTable = JobsTable()
     model: tuple[ModelConfig, ...] = ()
 
 

@@ -21,8 +21,11 @@ from treadle.errors import UnavailableError
 from treadle.monitor.exporter import DeviceMetrics
 from treadle.node.api import NodeApi
 from treadle.node.config import NodeConfig
+from treadle.node.jobs import NodeJobs
+from treadle.node.jobs_api import JobsApi
 from treadle.node.listeners import Listeners
 from treadle.node.monitoring import NodeMonitor
+from treadle.node.paths import state_folder
 from treadle.schedule import POLICIES, Capacity, FixedBatch, RequestQueue
 from treadle.serve.dataplane import DataPlane, ServerInfo
 from treadle.serve.engine import Engine
@@ -78,6 +81,7 @@ class Node:
         registry.register(metrics)
         self._monitor = NodeMonitor(config.node.devices)
         registry.register(DeviceMetrics(self._monitor.snapshot))
+        self._jobs = NodeJobs(config.jobs, state_folder() / "jobs", self._monitor.snapshot)
         self._engine = Engine(
             queue, Capacity(urgent_overtakes=policy.preempts), models, clock, metrics
         )
@@ -99,13 +103,15 @@ class Node:
         self._codec = Codec(config.http.max_body_bytes)
         tracer, no_tracer = find_tracer(config.node.name)
         _log.debug("tracing is %s", no_tracer or "on")
-        api = NodeApi(self._plane, config, file, device, registry, self.stop, self._monitor)
+        api = NodeApi(
+            self._plane, config, file, device, registry, self.stop, self._monitor, self._jobs
+        )
         app = build_app(
             self._plane,
             InferEndpoint(self._plane, self._codec, config.http.max_body_bytes, tracer),
             token=config.http.token,
             open_model_control=config.http.open_model_control,
-            more_routes=api.routes(),
+            more_routes=[*api.routes(), *JobsApi(self._jobs).routes()],
         )
         self._server = _Server(
             uvicorn.Config(
@@ -146,6 +152,7 @@ class Node:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         self._monitor.start()
+        working = asyncio.create_task(self._jobs.start())
         serving = asyncio.create_task(self._server.serve(self._listeners.sockets))
         loading = asyncio.create_task(self._load(on_ready))
         try:
@@ -154,6 +161,8 @@ class Node:
             return await self._end(serving)
         finally:
             self._codec.close()
+            working.cancel()
+            await self._jobs.close()
             await self._monitor.close()
 
     async def _load(self, on_ready: asyncio.Future[None] | None) -> None:

@@ -8,6 +8,8 @@ for a body that stops in the middle, and for a client that stops reading its ans
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEADER_BYTES = 64 << 10
+_PEER = struct.Struct("iII")
 
 
 class PatientButNotForever(HttpToolsProtocol):
@@ -31,8 +34,10 @@ class PatientButNotForever(HttpToolsProtocol):
         self._receiving = False
         self._timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
+        self._peer: tuple[int, int] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._peer = _peer_of(transport.get_extra_info("socket"))
         super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
         self._after_silence(self.timeout_keep_alive_handler)
 
@@ -81,6 +86,11 @@ class PatientButNotForever(HttpToolsProtocol):
             head.append(b"connection: close\r\n")
         self.parser = httptools.HttpRequestParser(self)
         self._feed(b"".join([*head, b"\r\n", rest]))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        # Who calls, as the kernel says: pid and user, on the local socket only.
+        self.scope["peer"] = self._peer  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -158,6 +168,14 @@ class PatientButNotForever(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _peer_of(opened: socket.socket | None) -> tuple[int, int] | None:
+    """The pid and user at the other end of a Unix socket."""
+    if opened is None or opened.family != socket.AF_UNIX:
+        return None
+    pid, uid, _ = _PEER.unpack(opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return pid, uid
 
 
 class _Joining:

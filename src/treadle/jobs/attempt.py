@@ -1,0 +1,224 @@
+"""The node's end of a supervisor: starts one, finds one again, talks to it, reads how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from treadle.jobs import supervisor
+from treadle.jobs.supervisor.ending import ENDED
+from treadle.jobs.supervisor.program import BEGUN, LOCK, SOCKET, TASK
+
+MARK = "TREADLE_JOB"
+"""Variable of every process of a job: its number and attempt."""
+_CODE = (
+    "import sys; sys.path[:0] = [sys.argv[1]]; from supervisor.program import main; "
+    "sys.exit(main(sys.argv[2]))"
+)
+_RETRY_SECONDS = 0.02
+_START_SECONDS = 30.0
+
+
+class User(Struct, frozen=True, kw_only=True):
+    """Whom a job runs as, where the node may choose."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """What a supervisor is told."""
+
+    command: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    umask: int
+    time_limit_seconds: float | None
+    grace_seconds: float
+    log_bytes: int
+    limits: dict[str, int] = {}
+    """Names of resource limits, without RLIMIT_."""
+    nice: int = 0
+    user: User | None = None
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How an attempt ended."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    told: bool = False
+    """Whether it was told to end."""
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+
+
+class Fate(enum.Enum):
+    """What is known of an attempt that has no supervisor any more."""
+
+    ENDED = enum.auto()
+    NEVER_BEGUN = enum.auto()
+    LOST = enum.auto()
+
+
+class Attempt:
+    """One attempt at a job, in a folder of its own."""
+
+    def __init__(self, folder: Path, on_event: Callable[[dict[str, Any]], None]) -> None:
+        """Prepare.
+
+        Args:
+            folder: Of this attempt.
+            on_event: Told of ``running``, ``stopped``, ``continued`` and ``ended``.
+        """
+        self.folder = folder
+        self._on_event = on_event
+        self._writer: asyncio.StreamWriter | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, task: Task) -> None:
+        """Start its supervisor. Takes some milliseconds: not for the event loop.
+
+        Raises:
+            OSError: If the folder cannot be made, or no process.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = self.folder / TASK
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(msgspec.json.encode(task))
+        place = Path(supervisor.__file__).parent.parent
+        words = [sys.executable, "-I", "-S", "-c", _CODE, str(place), str(self.folder)]
+        with (self.folder / "supervisor.log").open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+                start_new_session=True,
+            )
+
+    async def follow(self) -> Fate:
+        """Listen until the supervisor is gone; tells what is known of the attempt then."""
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            if (reader := await self._connect()) is not None:
+                await self._listen(reader)
+            fate = await asyncio.to_thread(self.fate)
+            if fate is not None:
+                await self._reap()
+                return fate
+            # Its supervisor lives, but does not answer: it is about to open or has just closed.
+            if time.monotonic() > deadline:
+                await asyncio.sleep(1.0)
+            else:
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def order(self, **order: Any) -> bool:
+        """Tell the supervisor something; False if nobody hears it."""
+        if self._writer is None or self._writer.is_closing():
+            return False
+        self._writer.write(json.dumps(order).encode() + b"\n")
+        return True
+
+    def fate(self) -> Fate | None:
+        """What became of it; None while a supervisor lives. One that comes late does nothing."""
+        try:
+            lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return Fate.NEVER_BEGUN  # not even its folder is there
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            if (self.folder / ENDED).exists():
+                return Fate.ENDED
+            if (self.folder / BEGUN).exists():
+                return Fate.LOST
+            if self._process is not None and self._process.poll() is None:
+                return None  # it has not come to lock yet
+            (self.folder / ENDED).write_bytes(msgspec.json.encode(Ending(reason="never begun")))
+            return Fate.NEVER_BEGUN
+        finally:
+            os.close(lock)
+
+    def ending(self) -> Ending | None:
+        """How it ended; None if that cannot be read."""
+        try:
+            return msgspec.json.decode((self.folder / ENDED).read_bytes(), type=Ending)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def complaint(self) -> str:
+        """What the supervisor itself had to say last, if anything."""
+        with contextlib.suppress(OSError):
+            lines = (self.folder / "supervisor.log").read_text(errors="replace").split("\n")
+            return next((line for line in reversed(lines) if line.strip()), "")
+        return ""
+
+    async def _connect(self) -> asyncio.StreamReader | None:
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            folder = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:  # a socket's path is short, the folder's may not be
+                opened.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+            finally:
+                os.close(folder)
+            reader, self._writer = await asyncio.open_unix_connection(sock=opened)
+        except OSError:
+            opened.close()
+            return None
+        return reader
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while line := await reader.readline():
+                with contextlib.suppress(ValueError):
+                    self._on_event(json.loads(line))
+        except (OSError, ValueError):
+            pass
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+            self._writer = None
+
+    async def _reap(self) -> None:
+        if self._process is not None:
+            await asyncio.to_thread(self._process.wait)
+
+
+def end_marked(mark: str) -> int:
+    """Kill what is left of an attempt whose supervisor was killed; returns how many processes.
+
+    They are known by the mark in their environment: process groups can be left, and numbers
+    are used again.
+    """
+    wanted, killed = f"{MARK}={mark}".encode(), 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), 9)
+                killed += 1
+    return killed

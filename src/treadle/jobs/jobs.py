@@ -1,0 +1,204 @@
+"""What callers may ask about jobs: submit, look, wait, cancel, hold."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from treadle.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from treadle.jobs import store as table
+from treadle.jobs.runner import Runner
+from treadle.jobs.spec import Job, JobSpec, Submission
+from treadle.jobs.starting import Starter
+from treadle.jobs.store import Store
+from treadle.schedule.place import Room, cannot_ever
+from treadle.types import TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks for something."""
+
+    uid: int
+    user: str = ""
+    pid: int | None = None
+    owner: bool = False
+    """Whether this is the node's own user, or root, or holds its token: may act on all jobs."""
+
+
+class Jobs:
+    """The jobs of a node."""
+
+    def __init__(
+        self, store: Store, folder: Path, starter: Starter, rooms: Callable[[], Sequence[Room]]
+    ) -> None:
+        """Prepare; see ``Runner``."""
+        self._store, self._starter, self._rooms = store, starter, rooms
+        self._runner = Runner(store, folder, starter, rooms)
+
+    async def start(self) -> None:
+        """Take up what an earlier node has left."""
+        await self._runner.start()
+
+    async def close(self) -> None:
+        """Let go of what runs: it goes on."""
+        await self._runner.close()
+        await asyncio.to_thread(self._store.close)
+
+    def log_files(self, job: Job) -> list[Path]:
+        """Where the output of a job's newest attempt is, the older file first."""
+        return self._runner.log_files(job)
+
+    async def submit(self, submission: Submission, caller: Caller) -> list[Job]:
+        """Queue a job, or the jobs of an array. They are on the disk when this returns.
+
+        Raises:
+            InvalidRequestError: If a job it is to wait for is not there, or it never could start.
+            UnavailableError: If the database cannot be written.
+        """
+        spec = submission.job
+        if problem := self._starter.why_not(spec, caller):
+            raise InvalidRequestError(problem)
+        rooms = self._rooms()
+        need = self._starter.need(spec, rooms)
+        if problem := cannot_ever(need, [room for room in rooms if room.is_gpu == bool(need.gpus)]):
+            raise InvalidRequestError(f"it can never start here: {problem}")
+        await self._check_after(spec)
+        specs = _array(spec, submission.array)
+        now = time.time()
+        jobs = await self._store.write(
+            lambda connection: table.insert(
+                connection, specs, uid=caller.uid, user=caller.user, peer_pid=caller.pid, now=now
+            )
+        )
+        for job in jobs:
+            self._runner.live[job.id] = job
+            await self._runner.queue(job)
+        self._runner.look()
+        return jobs
+
+    async def get(self, number: int) -> Job:
+        """A job, over or not.
+
+        Raises:
+            NotFoundError: If there is none of that number.
+        """
+        if (job := self._runner.live.get(number)) is not None:
+            return job
+        found = await self._store.read(lambda connection: table.find(connection, number))
+        if found is None:
+            raise NotFoundError(f"there is no job {number}")
+        return found
+
+    async def newest(
+        self,
+        *,
+        states: Sequence[str] = (),
+        before: int | None = None,
+        uid: int | None = None,
+        limit: int,
+    ) -> list[Job]:
+        """The newest jobs, the newest first."""
+        found = await self._store.read(
+            lambda connection: table.newest(
+                connection, states=states, before=before, uid=uid, limit=limit
+            )
+        )
+        return [self._runner.live.get(job.id, job) for job in found]
+
+    async def history(self, number: int) -> list[tuple[float, str, str]]:
+        """When a job came into each state, and why."""
+        return await self._store.read(lambda connection: table.history(connection, number))
+
+    def told(self, job: Job) -> dict[str, Any]:
+        """What the API says of a job."""
+        told = job.told()
+        if job.id in self._runner.waiting:
+            told["reason"] = self._runner.waiting.why(job)
+        return told
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs are in each state in which they are not over."""
+        found: dict[str, int] = {}
+        for job in self._runner.live.values():
+            found[str(job.state)] = found.get(str(job.state), 0) + 1
+        return found
+
+    async def wait(self, number: int, seconds: float) -> Job:
+        """Wait until a job is over, at most so long.
+
+        Raises:
+            NotFoundError: If there is none of that number.
+        """
+        job = await self.get(number)
+        if not job.state.over:
+            try:
+                await asyncio.wait_for(self._runner.over(number).wait(), seconds)
+            except TimeoutError:
+                return job
+        return await self.get(number)
+
+    async def cancel(self, number: int, caller: Caller) -> Job:
+        """Have a job ended, or never started. One that is over stays what it is.
+
+        Raises:
+            NotFoundError: If there is none of that number.
+            ForbiddenError: If it is somebody else's.
+        """
+        job = await self._own(number, caller)
+        if job.state.over or job.cancelled:
+            return job
+        job.cancelled = True
+        reason = f"cancelled by {caller.user or caller.uid}"
+        if job.id in self._runner.waiting:
+            self._runner.finish(job, TaskState.CANCELLED, reason)
+        else:
+            job.reason = reason
+            self._runner.pass_on(job)
+        await self._runner.save(job)
+        return job
+
+    async def hold(self, number: int, caller: Caller, *, on: bool) -> Job:
+        """Pause a job, or let it go on. One in the queue is not started while it is held.
+
+        Raises:
+            NotFoundError: If there is none of that number.
+            ForbiddenError: If it is somebody else's.
+            InvalidRequestError: If it is over.
+        """
+        job = await self._own(number, caller)
+        if job.state.over:
+            raise InvalidRequestError(f"job {number} is over: {job.state}")
+        if job.held != on:
+            job.held = on
+            if job.id in self._runner.waiting:
+                self._runner.waiting.look_again(job)
+                self._runner.look()
+            else:
+                self._runner.pass_on(job)
+            await self._runner.save(job)
+        return job
+
+    async def _own(self, number: int, caller: Caller) -> Job:
+        job = await self.get(number)
+        if not caller.owner and job.uid != caller.uid:
+            raise ForbiddenError(f"job {number} is of user {job.user or job.uid}")
+        return job
+
+    async def _check_after(self, spec: JobSpec) -> None:
+        numbers = spec.after
+        known = await self._store.read(lambda connection: table.states_of(connection, numbers))
+        if unknown := [number for number in numbers if number not in known]:
+            raise InvalidRequestError(
+                f"after: there is no job {unknown[0]}; allowed: jobs that were submitted earlier"
+            )
+
+
+def _array(spec: JobSpec, indices: Sequence[int]) -> list[JobSpec]:
+    return [replace(spec, array_index=index) for index in indices] or [spec]

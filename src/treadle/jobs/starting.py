@@ -1,0 +1,116 @@
+"""What a job becomes when it starts: environment, limits, user."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from treadle.jobs.attempt import MARK, Task, User
+from treadle.jobs.spec import Job, JobSpec
+from treadle.schedule.place import Need, Room
+from treadle.turnstile import TurnstileError
+from treadle.turnstile.launch import GateOptions, gate_environment
+from treadle.types import Priority
+
+if TYPE_CHECKING:
+    from treadle.jobs.jobs import Caller
+
+_NICE = {Priority.CRITICAL: 0, Priority.NORMAL: 0, Priority.BACKGROUND: 10}
+UNLIMITED_MEMORY_FRACTION = 0.25
+"""Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
+
+
+class Starter:
+    """Makes tasks of jobs, for one node."""
+
+    def __init__(
+        self, turnstiles: Path, memory_fraction: float = UNLIMITED_MEMORY_FRACTION
+    ) -> None:
+        self._turnstiles = turnstiles
+        self._memory_fraction = memory_fraction
+
+    def why_not(self, spec: JobSpec, caller: Caller) -> str:
+        """Why a caller cannot have a job run here; empty if nothing is in the way."""
+        if os.geteuid() not in (0, caller.uid):
+            return (
+                f"jobs run here as user {os.geteuid()}, the node's; for those of other users the "
+                "node has to run as root"
+            )
+        return ""
+
+    def need(self, spec: JobSpec, rooms: Sequence[Room]) -> Need:
+        """What a job needs of each device."""
+        priority = Priority.parse(spec.priority)
+        gpus = spec.gpus
+        if gpus is None:
+            gpus = 1 if any(room.is_gpu for room in rooms) else 0
+        if not gpus:
+            return Need(
+                priority, spec.memory_bytes or 0, 1.0 if spec.share is None else spec.share, 0
+            )
+        memory = spec.memory_bytes
+        if memory is None:
+            smallest = min((room.memory_bytes for room in rooms if room.is_gpu), default=0)
+            memory = int(smallest * self._memory_fraction)
+        return Need(priority, memory, spec.share or 0.0, gpus)
+
+    def task(self, job: Job) -> Task:
+        """What its supervisor is to do."""
+        spec = job.spec
+        more = {MARK: mark_of(job)[len(MARK) + 1 :]}
+        if spec.array_index is not None:
+            more["TREADLE_ARRAY_INDEX"] = str(spec.array_index)
+        environment = {**spec.env, **more}
+        gpus = [uuid for uuid in job.devices if uuid != "cpu"]
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        if gpus:
+            environment |= self._gate(job, gpus, environment)
+        limits = {}
+        if not gpus and spec.memory_bytes is not None:
+            limits["AS"] = spec.memory_bytes
+        return Task(
+            command=spec.command,
+            env=environment,
+            cwd=spec.cwd or "/",
+            umask=spec.umask,
+            time_limit_seconds=spec.time_limit_seconds,
+            grace_seconds=spec.grace_seconds,
+            log_bytes=spec.log_bytes,
+            limits=limits,
+            nice=_NICE[job.priority],
+            user=_user(job.uid),
+        )
+
+    def _gate(self, job: Job, gpus: Sequence[str], environment: dict[str, str]) -> dict[str, str]:
+        options = GateOptions(
+            priority=job.priority,
+            folder=self._turnstiles,
+            name=job.name,
+            memory_bytes=job.spec.memory_bytes,
+            gpus=",".join(gpus),
+        )
+        try:
+            found = gate_environment(options, environment)
+        except TurnstileError as error:
+            job.reason = f"not gated: {error}"
+            return {}
+        if len(gpus) > 1:  # its ranks wait for all of them, or for none
+            found["TREADLE_GANG"] = ",".join(gpus)
+        return found
+
+
+def mark_of(job: Job) -> str:
+    """Tells the processes of this attempt from all others."""
+    return f"{MARK}={job.id}.{job.attempt}"
+
+
+def _user(uid: int) -> User | None:
+    """Whom to become; None where the node is that user already, or cannot become another."""
+    if os.geteuid() != 0 or uid == 0:
+        return None
+    about = pwd.getpwuid(uid)
+    groups = tuple(os.getgrouplist(about.pw_name, about.pw_gid))
+    return User(uid=uid, gid=about.pw_gid, groups=groups)

@@ -1,0 +1,1 @@
+"""The program that watches one job: it outlives the node, and tells how the job ended."""

@@ -1,0 +1,108 @@
+"""The node's jobs: started once the devices are known; a database that fails is a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from treadle.devices.cpu import cpu_device
+from treadle.errors import StartError, UnavailableError
+from treadle.jobs.jobs import Jobs
+from treadle.jobs.starting import Starter
+from treadle.jobs.store import Store
+from treadle.monitor.snapshot import MonitorSnapshot
+from treadle.node.config import JobsTable
+from treadle.node.paths import make_private
+from treadle.node.rooms import find_rooms, is_known
+from treadle.schedule.place import Room
+from treadle.turnstile import default_folder
+
+_log = logging.getLogger("treadle.jobs")
+_POLL_SECONDS = 0.05
+_KNOWN_SECONDS = 15.0
+_KEPT_SECONDS = 0.2
+"""Rooms change as fast as memory is used; a queue asks for each job."""
+
+
+class NodeJobs:
+    """Opens the queue with the node, and lets go of it with the node."""
+
+    def __init__(
+        self, config: JobsTable, folder: Path, snapshot: Callable[[], MonitorSnapshot]
+    ) -> None:
+        """Prepare.
+
+        Args:
+            config: The ``[jobs]`` table.
+            folder: For the database and the jobs' folders.
+            snapshot: What the monitor sees.
+        """
+        self._config, self._folder, self._snapshot = config, folder, snapshot
+        self._cpu = cpu_device()
+        self._rooms: list[Room] = []
+        self._looked_at = float("-inf")
+        self._jobs: Jobs | None = None
+        self._reason = "the node has not found its devices yet"
+        if not config.enabled:
+            self._reason = "this node takes no jobs: jobs.enabled is false"
+
+    @property
+    def jobs(self) -> Jobs:
+        """The open queue.
+
+        Raises:
+            UnavailableError: If it is not open; says why.
+        """
+        if self._jobs is None:
+            raise UnavailableError(self._reason, retry_after_seconds=1.0)
+        return self._jobs
+
+    @property
+    def reason(self) -> str:
+        """Why there is no queue; empty if there is one."""
+        return "" if self._jobs is not None else self._reason
+
+    def status(self) -> dict[str, Any]:
+        """What the node's status tells of them."""
+        if self._jobs is None:
+            return {"trouble": self._reason, "counts": {}}
+        return {"trouble": "", "counts": self._jobs.counts()}
+
+    async def start(self) -> None:
+        """Open the queue, and take up what an earlier node has left."""
+        if not self._config.enabled:
+            return
+        deadline = time.monotonic() + _KNOWN_SECONDS
+        # The monitor's own thread finds them, and tells nobody.
+        while not is_known(self._snapshot()) and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SECONDS)
+        try:
+            make_private(self._folder)
+            store = await asyncio.to_thread(Store, self._folder / "jobs.db")
+        except (StartError, OSError) as error:
+            self._reason = str(error)
+            _log.error("there are no jobs: %s", error)
+            return
+        turnstiles = default_folder()
+        turnstiles.mkdir(mode=0o700, parents=True, exist_ok=True)
+        starter = Starter(turnstiles, self._config.memory_fraction)
+        jobs = Jobs(store, self._folder, starter, self.rooms)
+        await jobs.start()
+        self._jobs = jobs
+
+    def rooms(self) -> list[Room]:
+        """The devices, with what others have taken."""
+        now = time.monotonic()
+        if now - self._looked_at > _KEPT_SECONDS:
+            self._rooms, self._looked_at = find_rooms(self._snapshot(), self._cpu), now
+        return self._rooms
+
+    async def close(self) -> None:
+        """Let go: what runs goes on."""
+        jobs, self._jobs, self._reason = self._jobs, None, "the node is ending"
+        if jobs is not None:
+            await jobs.close()

@@ -1,0 +1,158 @@
+"""``/treadle/v1/jobs``: submit, list, look, wait, read the output, cancel, pause, resume."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from treadle.errors import ForbiddenError, InvalidRequestError
+from treadle.jobs.jobs import Caller, Jobs
+from treadle.jobs.logs import LogReader
+from treadle.jobs.spec import Job, decode_submission
+from treadle.node.jobs import NodeJobs
+from treadle.serve.http.answers import JSONAnswer
+from treadle.serve.http.app import is_local
+from treadle.serve.http.body import read_body
+from treadle.types import TaskState
+
+_MOST_BODY_BYTES = 16 << 20
+_MOST_LISTED, _USUALLY_LISTED = 10_000, 100
+_MOST_WAIT_SECONDS = 60.0
+_FOLLOW_SECONDS = 0.2
+_MOST_DIGITS = 15
+
+
+class JobsApi:
+    """For those whom the kernel names on the local socket, and for who holds the token."""
+
+    def __init__(self, jobs: NodeJobs) -> None:
+        self._node = jobs
+
+    def routes(self) -> list[BaseRoute]:
+        one = "/treadle/v1/jobs/{number:int}"
+        return [
+            Route("/treadle/v1/jobs", self._submit, methods=["POST"]),
+            Route("/treadle/v1/jobs", self._list, methods=["GET"]),
+            Route(one, self._get, methods=["GET"]),
+            Route(one + "/log", self._log, methods=["GET"]),
+            Route(one + "/cancel", self._cancel, methods=["POST"]),
+            Route(one + "/pause", self._pause, methods=["POST"]),
+            Route(one + "/resume", self._resume, methods=["POST"]),
+        ]
+
+    async def _submit(self, request: Request) -> Response:
+        caller = caller_of(request)
+        submission = decode_submission(await read_body(request.receive, _MOST_BODY_BYTES))
+        jobs = await self._node.jobs.submit(submission, caller)
+        return JSONAnswer({"ids": [job.id for job in jobs]}, 201)
+
+    async def _list(self, request: Request) -> Response:
+        caller, query = caller_of(request), request.query_params
+        states = [state for state in query.get("states", "").split(",") if state]
+        if unknown := set(states) - set(TaskState):
+            raise InvalidRequestError(f"states: {unknown.pop()!r}; allowed: {', '.join(TaskState)}")
+        jobs = self._node.jobs
+        found = await jobs.newest(
+            states=states,
+            before=_number(query.get("before")),
+            uid=caller.uid if query.get("mine") else None,
+            limit=min(_MOST_LISTED, _number(query.get("limit")) or _USUALLY_LISTED),
+        )
+        return JSONAnswer({"jobs": [jobs.told(job) for job in found], "counts": jobs.counts()})
+
+    async def _get(self, request: Request) -> Response:
+        """One job; ``?wait=`` so many seconds until it is over."""
+        caller_of(request)
+        jobs, number = self._node.jobs, request.path_params["number"]
+        seconds = _seconds(request.query_params.get("wait"))
+        job = await (jobs.wait(number, seconds) if seconds else jobs.get(number))
+        told = jobs.told(job)
+        if request.query_params.get("history"):
+            told["history"] = [
+                {"at": at, "state": state, "reason": reason}
+                for at, state, reason in await jobs.history(number)
+            ]
+        return JSONAnswer(told)
+
+    async def _log(self, request: Request) -> Response:
+        """The output; ``?tail=`` the last lines, ``?follow=1`` until the job is over."""
+        caller, jobs = caller_of(request), self._node.jobs
+        job = await jobs.get(request.path_params["number"])
+        if not caller.owner and job.uid != caller.uid:
+            raise ForbiddenError(f"job {job.id} is of user {job.user or job.uid}")
+        reader = LogReader(jobs.log_files(job), _number(request.query_params.get("tail")))
+        follow = bool(request.query_params.get("follow"))
+        return StreamingResponse(
+            _output(jobs, job, reader, follow=follow), media_type="application/octet-stream"
+        )
+
+    async def _cancel(self, request: Request) -> Response:
+        jobs = self._node.jobs
+        job = await jobs.cancel(request.path_params["number"], caller_of(request))
+        return JSONAnswer(jobs.told(job))
+
+    async def _pause(self, request: Request) -> Response:
+        return await self._hold(request, on=True)
+
+    async def _resume(self, request: Request) -> Response:
+        return await self._hold(request, on=False)
+
+    async def _hold(self, request: Request, *, on: bool) -> Response:
+        jobs = self._node.jobs
+        job = await jobs.hold(request.path_params["number"], caller_of(request), on=on)
+        return JSONAnswer(jobs.told(job))
+
+
+async def _output(jobs: Jobs, job: Job, reader: LogReader, *, follow: bool) -> AsyncIterator[bytes]:
+    """The output as it comes."""
+    while True:
+        over = not follow or (await jobs.get(job.id)).state.over
+        while data := await asyncio.to_thread(reader.read):
+            yield data
+        if over:
+            return
+        await jobs.wait(job.id, _FOLLOW_SECONDS)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who calls.
+
+    Raises:
+        ForbiddenError: If nobody knows.
+    """
+    peer = request.scope.get("peer")
+    if is_local(request.scope) and peer is not None:
+        pid, uid = peer
+        return Caller(uid=uid, user=_name(uid), pid=pid, owner=uid in (0, os.geteuid()))
+    if request.scope.get("has_token"):
+        uid = os.geteuid()
+        return Caller(uid=uid, user=_name(uid), owner=True)
+    raise ForbiddenError("jobs are taken over the node's local socket, or with its token")
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container may not know the users of its host
+        return ""
+
+
+def _number(text: str | None) -> int | None:
+    if text is None or text == "":
+        return None
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise InvalidRequestError(f"{text!r}; allowed: a whole number")
+    return int(text)
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return min(_MOST_WAIT_SECONDS, max(0.0, float(text or 0)))
+    except ValueError:
+        raise InvalidRequestError(f"wait: {text!r}; allowed: seconds") from None

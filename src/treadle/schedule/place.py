@@ -1,0 +1,170 @@
+"""Which queued job starts now, and where: best fit by memory and share.
+
+Jobs that need the same are one *kind*: if one of them does not fit, none does, so a pass costs as
+much as there are kinds and starts, however long the queue.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from treadle.types import Action, ActionKind, Plan, Priority
+
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a job needs of each device that it gets."""
+
+    priority: Priority
+    memory_bytes: int
+    share: float
+    """Of a GPU's compute, or cores of the CPU."""
+    gpus: int
+    """How many GPUs; 0 is a place on the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A device, and what of it is still free."""
+
+    uuid: str
+    is_gpu: bool
+    memory_bytes: int
+    """Of the whole device."""
+    share: float
+    """Of the whole device: 1 for a GPU, its cores for the CPU."""
+    free_memory_bytes: int
+    free_share: float
+    closed: str = ""
+    """Why nothing may start there now; empty if it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Queued jobs that need the same, the oldest first."""
+
+    number: int
+    need: Need
+    jobs: Sequence[int]
+
+
+def best_fit(kinds: Iterable[Kind], rooms: Sequence[Room], most: int) -> Plan:
+    """Start what fits: the most urgent first, then the oldest, each where least is left over.
+
+    A job that does not fit lets smaller ones past it.
+
+    Args:
+        kinds: The queue.
+        rooms: The devices.
+        most: How many may start at once.
+    """
+    free = {room.uuid: [room.free_memory_bytes, room.free_share] for room in rooms}
+    heads = [
+        (kind.need.priority, kind.jobs[0], 0, kind.number, kind) for kind in kinds if kind.jobs
+    ]
+    heapq.heapify(heads)
+    actions: list[Action] = []
+    waiting: dict[int, str] = {}
+    while heads:
+        priority, job, place, number, kind = heads[0]
+        if len(actions) >= most:
+            waiting[number] = f"{most} jobs are being started"
+            heapq.heappop(heads)
+            continue
+        chosen = _choose(kind.need, rooms, free)
+        if isinstance(chosen, str):
+            waiting[number] = chosen
+            heapq.heappop(heads)
+            continue
+        for uuid in chosen:
+            free[uuid][0] -= kind.need.memory_bytes
+            free[uuid][1] -= kind.need.share
+        actions.append(Action(ActionKind.START, job, tuple(chosen)))
+        if place + 1 < len(kind.jobs):
+            following = (priority, kind.jobs[place + 1], place + 1, number, kind)
+            heapq.heapreplace(heads, following)
+        else:
+            heapq.heappop(heads)
+    return Plan(tuple(actions), waiting)
+
+
+def _choose(
+    need: Need, rooms: Sequence[Room], free: Mapping[str, Sequence[float]]
+) -> list[str] | str:
+    """The devices that it gets, or why it has to wait."""
+    count = max(1, need.gpus)
+    possible = [room for room in rooms if room.is_gpu == bool(need.gpus)]
+    fitting = sorted(
+        (free[room.uuid][0] - need.memory_bytes, free[room.uuid][1] - need.share, room.uuid)
+        for room in possible
+        if not room.closed
+        and free[room.uuid][0] >= need.memory_bytes
+        and free[room.uuid][1] >= need.share - _ROUNDING
+    )
+    if len(fitting) >= count:
+        return [uuid for _, _, uuid in fitting[:count]]
+    return _why(need, count, possible, free, len(fitting))
+
+
+_ROUNDING = 1e-9
+
+
+def _why(
+    need: Need,
+    count: int,
+    possible: Sequence[Room],
+    free: Mapping[str, Sequence[float]],
+    fitting: int,
+) -> str:
+    what = "GPU" if need.gpus else "CPU"
+    if len(possible) < count:
+        return f"needs {count} {what}s, there are {len(possible)}"
+    never = cannot_ever(need, possible)
+    if never:
+        return never
+    open_rooms = [room for room in possible if not room.closed]
+    if len(open_rooms) < count:
+        return "; ".join(sorted({room.closed for room in possible if room.closed}))
+    if count > 1 and fitting:
+        return f"needs {count} {what}s with room, {fitting} have it"
+    largest = max(free[room.uuid][0] for room in open_rooms)
+    if largest < need.memory_bytes:
+        return (
+            f"needs {need.memory_bytes / _GIB:.3g} GiB, largest free slot "
+            f"{max(0.0, largest) / _GIB:.3g} GiB"
+        )
+    widest = max(free[room.uuid][1] for room in open_rooms)
+    unit = "of a GPU" if need.gpus else "cores"
+    return f"needs {need.share:g} {unit}, most that is free {max(0.0, widest):.3g}"
+
+
+def cannot_ever(need: Need, rooms: Sequence[Room]) -> str:
+    """Why no device could hold it even if all were empty; empty if enough could.
+
+    Args:
+        need: Of the job.
+        rooms: The devices of its sort.
+    """
+    count = max(1, need.gpus)
+    fitting = [
+        room
+        for room in rooms
+        if room.memory_bytes >= need.memory_bytes and room.share >= need.share - _ROUNDING
+    ]
+    if len(fitting) >= count:
+        return ""
+    what = "GPU" if need.gpus else "the CPU"
+    largest = max((room.memory_bytes for room in rooms), default=0)
+    if largest < need.memory_bytes:
+        return (
+            f"needs {need.memory_bytes / _GIB:.3g} GiB, the largest device here has "
+            f"{largest / _GIB:.3g} GiB"
+        )
+    widest = max((room.share for room in rooms), default=0.0)
+    if widest < need.share:
+        return f"needs {need.share:g} cores, {what} has {widest:g}"
+    return f"needs {count} {what}s that large, there are {len(fitting)}"
