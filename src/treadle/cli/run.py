@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -17,10 +16,7 @@ from treadle.turnstile import TurnstileError, default_folder
 from treadle.turnstile.folder import check_folder
 from treadle.turnstile.launch import GateOptions, gate_environment, why_no_effect
 from treadle.types import Priority
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
+from treadle.units import parse_bytes
 
 
 def run(
@@ -63,22 +59,6 @@ def run(
     except OSError as error:  # no permission, a folder, not a program
         _warn(f"{command[0]}: {error.strerror}")
         raise typer.Exit(Exit.NOT_EXECUTABLE) from None
-
-
-def parse_bytes(text: str) -> int:
-    """Read an amount of memory: ``10GiB``, ``800M``, ``1.5 gb``, ``4096``.
-
-    Raises:
-        TreadleError: If it is none.
-    """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise TreadleError(f"{text!r} is no amount of memory; allowed: 10GiB, 800MB, 4096")
-    unit = (found[2] or "").lower()
-    amount = int(float(found[1]) * (_UNITS | _BINARY)[unit])
-    if amount <= 0:
-        raise TreadleError(f"{text!r}: an amount of memory is above 0")
-    return amount
 
 
 def _warn(text: str) -> None:

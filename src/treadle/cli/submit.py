@@ -12,15 +12,13 @@ from typing import Any
 import typer
 
 from treadle.cli.jobs import parse_numbers, wait_for
-from treadle.cli.run import parse_bytes
 from treadle.cli.show import print_json
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
 from treadle.node.paths import socket_path
 from treadle.types import Priority
+from treadle.units import parse_bytes, parse_seconds
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_OF_AN_ARRAY = 100_000
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ")
 
@@ -75,19 +73,6 @@ def run(
         typer.echo(f"jobs {ids[0]}-{ids[-1]}" if several else f"job {ids[0]}")
     if wait:
         wait_for(ids, None)
-
-
-def parse_seconds(text: str) -> float:
-    """Read a length of time: ``90``, ``90s``, ``30m``, ``1.5h``, ``2d``.
-
-    Raises:
-        TreadleError: If it is none.
-    """
-    found = _TIME.fullmatch(text.strip().lower())
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if seconds <= 0:
-        raise TreadleError(f"{text!r} is no length of time; allowed: 90s, 30m, 12h, 2d")
-    return seconds
 
 
 def parse_array(text: str) -> list[int]:

@@ -164,6 +164,18 @@ class Jobs:
         await self._runner.save(job)
         return job
 
+    async def end(self, number: int, reason: str) -> None:
+        """Have a job's attempt ended; that counts as its failure, not as cancelled.
+
+        Raises:
+            NotFoundError: If there is none of that number.
+        """
+        self._runner.end(await self.get(number), reason)
+
+    def instances(self) -> list[Job]:
+        """The jobs that are lives of services, and not over."""
+        return [job for job in self._runner.live.values() if job.spec.service]
+
     async def hold(self, number: int, caller: Caller, *, on: bool) -> Job:
         """Pause a job, or let it go on. One in the queue is not started while it is held.
 

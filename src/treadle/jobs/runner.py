@@ -235,6 +235,12 @@ class Runner:
         elif not job.held and job.state is TaskState.PAUSED:
             attempt.order(do="continue")
 
+    def end(self, job: Job, reason: str) -> None:
+        """Have what runs of a job ended."""
+        attempt = self._attempts.get(job.id)
+        if attempt is not None:
+            attempt.order(do="end", reason=reason)
+
     def _ended(self, job: Job, ending: Ending) -> None:
         job.started_at, job.ended_at = ending.started_at or job.started_at, ending.ended_at
         job.exit_code, job.signal = ending.exit_code, ending.signal

@@ -40,6 +40,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     log_bytes: Annotated[int, Meta(ge=1 << 12, le=1 << 40)] = 64 << 20
     """At most so much of its output is kept, of the newest."""
     array_index: Annotated[int, Meta(ge=0)] | None = None
+    service: str = ""
+    """Which service it is an instance of, with what identifies its configuration."""
 
 
 class Submission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +64,8 @@ def decode_submission(body: bytes) -> Submission:
     except msgspec.DecodeError as error:
         raise InvalidRequestError(f"not a submission: {error}") from None
     check_spec(submission.job)
+    if submission.job.service:
+        raise InvalidRequestError("service: services come from the configuration file")
     if len(set(submission.array)) != len(submission.array):
         raise InvalidRequestError("an array has each number once")
     return submission

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from treadle.errors import ConfigError
+from treadle.jobs.service import ServiceConfig, check_services
 from treadle.serve.config import Delay, Fraction, ModelConfig, Seconds, check_models
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -67,6 +68,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schedule: ScheduleTable = ScheduleTable()
     jobs: JobsTable = JobsTable()
     model: tuple[ModelConfig, ...] = ()
+    service: tuple[ServiceConfig, ...] = ()
 
 
 # Set in a container, where editing a file is the harder way.
@@ -102,7 +104,10 @@ def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Nod
         _check_keys(tables, NodeConfig, "")
         config = msgspec.convert(tables, NodeConfig)
         check_models(config.model)
+        check_services(config.service)
         _check_exposure(config.http)
+        if config.service and not config.jobs.enabled:
+            raise ConfigError("service: services are jobs, and jobs.enabled is false")
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {_readable(str(error))}") from None
     except ConfigError as error:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from treadle.devices.cpu import cpu_device
 from treadle.errors import StartError, UnavailableError
 from treadle.jobs.jobs import Jobs
+from treadle.jobs.service import ServiceConfig
+from treadle.jobs.services import Services
 from treadle.jobs.starting import Starter
 from treadle.jobs.store import Store
 from treadle.monitor.snapshot import MonitorSnapshot
@@ -32,16 +34,25 @@ class NodeJobs:
     """Opens the queue with the node, and lets go of it with the node."""
 
     def __init__(
-        self, config: JobsTable, folder: Path, snapshot: Callable[[], MonitorSnapshot]
+        self,
+        config: JobsTable,
+        services: Sequence[ServiceConfig],
+        file: Path,
+        folder: Path,
+        snapshot: Callable[[], MonitorSnapshot],
     ) -> None:
         """Prepare.
 
         Args:
             config: The ``[jobs]`` table.
+            services: The ``[[service]]`` tables.
+            file: The configuration file.
             folder: For the database and the jobs' folders.
             snapshot: What the monitor sees.
         """
         self._config, self._folder, self._snapshot = config, folder, snapshot
+        self._wanted, self._file = services, file
+        self._services: Services | None = None
         self._cpu = cpu_device()
         self._rooms: list[Room] = []
         self._looked_at = float("-inf")
@@ -69,8 +80,9 @@ class NodeJobs:
     def status(self) -> dict[str, Any]:
         """What the node's status tells of them."""
         if self._jobs is None:
-            return {"trouble": self._reason, "counts": {}}
-        return {"trouble": "", "counts": self._jobs.counts()}
+            return {"trouble": self._reason, "counts": {}, "services": []}
+        services = self._services.told() if self._services is not None else []
+        return {"trouble": "", "counts": self._jobs.counts(), "services": services}
 
     async def start(self) -> None:
         """Open the queue, and take up what an earlier node has left."""
@@ -93,6 +105,8 @@ class NodeJobs:
         jobs = Jobs(store, self._folder, starter, self.rooms)
         await jobs.start()
         self._jobs = jobs
+        self._services = Services(self._wanted, jobs, self._file.parent)
+        await self._services.start()
 
     def rooms(self) -> list[Room]:
         """The devices, with what others have taken."""
@@ -104,5 +118,7 @@ class NodeJobs:
     async def close(self) -> None:
         """Let go: what runs goes on."""
         jobs, self._jobs, self._reason = self._jobs, None, "the node is ending"
+        if self._services is not None:
+            await self._services.close()
         if jobs is not None:
             await jobs.close()

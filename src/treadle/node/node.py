@@ -81,7 +81,9 @@ class Node:
         registry.register(metrics)
         self._monitor = NodeMonitor(config.node.devices)
         registry.register(DeviceMetrics(self._monitor.snapshot))
-        self._jobs = NodeJobs(config.jobs, state_folder() / "jobs", self._monitor.snapshot)
+        self._jobs = NodeJobs(
+            config.jobs, config.service, file, state_folder() / "jobs", self._monitor.snapshot
+        )
         self._engine = Engine(
             queue, Capacity(urgent_overtakes=policy.preempts), models, clock, metrics
         )
