@@ -13,11 +13,10 @@ import typer
 
 from treadle.cli.jobs import parse_numbers, wait_for
 from treadle.cli.show import print_json
+from treadle.client.jobs import submission
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
 from treadle.node.paths import socket_path
-from treadle.types import Priority
-from treadle.units import parse_bytes, parse_seconds
 
 _MOST_OF_AN_ARRAY = 100_000
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ")
@@ -46,25 +45,20 @@ def run(
     Raises:
         TreadleError: If an option is wrong.
     """
-    try:
-        parsed = Priority.parse(priority)
-    except ValueError as error:
-        raise TreadleError(f"--priority: {error}") from None
-    job: dict[str, Any] = {
-        "command": [*command],
-        "name": name,
-        "priority": parsed.label,
-        "memory_bytes": None if memory is None else parse_bytes(memory),
-        "gpus": gpus,
-        "share": share,
-        "time_limit_seconds": None if time_limit is None else parse_seconds(time_limit),
-        "retries": retries,
-        "after": [number for text in after for number in parse_numbers([text])],
-        "env": _environment(os.environ, env, clean=clean_env),
-        "cwd": str((cwd or Path()).resolve()),
-        "umask": _umask(),
-    }
-    content = {"job": job, "array": parse_array(array) if array is not None else []}
+    content = submission(
+        command,
+        name=name,
+        priority=priority,
+        memory=memory,
+        gpus=gpus,
+        share=share,
+        time_limit=time_limit,
+        retries=retries,
+        after=[number for text in after for number in parse_numbers([text])],
+        env=_environment(os.environ, env, clean=clean_env),
+        cwd=cwd,
+        array=parse_array(array) if array is not None else (),
+    )
     ids = asyncio.run(_send(content))
     if as_json:
         print_json({"ids": ids})
@@ -104,13 +98,6 @@ def _environment(own: Mapping[str, str], given: Sequence[str], *, clean: bool) -
             raise TreadleError(f"--env: {name} is not set here; allowed: {name}=VALUE")
         found[name] = value if equals else own[name]
     return found
-
-
-def _umask() -> int:
-    """The caller's umask, which can only be read by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 async def _send(content: Mapping[str, Any]) -> list[int]:
