@@ -46,6 +46,7 @@ def _nodes() -> Iterator[StartNode]:
         ) -> RunningNode:
             home = make_home(toml, environment)
             prepare(home)
+            stack.callback(home.end_jobs)
             node = home.up(*options)
             stack.callback(node.close)
             if wait:

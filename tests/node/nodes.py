@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -43,6 +44,10 @@ def is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
+def _is_of_a_job(variables: list[bytes]) -> bool:
+    return any(variable.startswith(b"TREADLE_JOB=") for variable in variables)
+
+
 class Home:
     """A folder with a configuration file, the test models beside it, and a node's own files."""
 
@@ -80,14 +85,31 @@ class Home:
         return RunningNode(self, options)
 
     def processes(self) -> list[int]:
-        """Every process that was started for this folder and still runs."""
+        """Every process that the node has started for itself here and that still runs."""
+        return [pid for pid, variables in self._started() if not _is_of_a_job(variables)]
+
+    def job_processes(self) -> list[int]:
+        """The processes of jobs and services, which outlive the node."""
+        return [pid for pid, variables in self._started() if _is_of_a_job(variables)]
+
+    def _started(self) -> list[tuple[int, list[bytes]]]:
         mark = f"TREADLE_RUNTIME_DIR={self.folder / 'run'}".encode()
         found = []
         for environ in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
-                if mark in environ.read_bytes().split(b"\0"):
-                    found.append(int(environ.parent.name))
-        return [pid for pid in found if is_alive(pid)]
+                variables = environ.read_bytes().split(b"\0")
+                if mark in variables and is_alive(int(environ.parent.name)):
+                    found.append((int(environ.parent.name), variables))
+        return found
+
+    def end_jobs(self) -> None:
+        """Kill what jobs and services have left, and wait for their supervisors."""
+        for pid in self.job_processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for lock in (self.folder / "state" / "jobs").glob("*/*/lock"):
+            with lock.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
 
 
 class RunningNode:

@@ -14,11 +14,11 @@ from tests.turnstile.harness import Program, World, eventually
 from tests.turnstile.test_turnstile import marker
 
 from treadle.cli.exits import Exit
-from treadle.units import parse_bytes
 from treadle.errors import TreadleError
 from treadle.turnstile import Member, TurnstileError, gate_library_path
 from treadle.turnstile.launch import GateOptions, gate_environment, why_no_effect
 from treadle.types import Priority
+from treadle.units import parse_bytes
 
 TREADLE_RUN = (sys.executable, "-m", "treadle", "run")
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from treadle.cli.exits import Exit
 from treadle.cli.show import print_json
+from treadle.cli.statusview import duration
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
 from treadle.node.paths import socket_path
@@ -44,7 +45,7 @@ def jobs(*, all_: bool, states: Sequence[str], mine: bool, limit: int, as_json: 
             job["user"] or str(job["uid"]),
             job["spec"].get("priority", "background"),
             job["state"],
-            _duration(_age(job)),
+            duration(_age(job)),
             " ".join(uuid[:12] for uuid in job["devices"]) or "-",
             _why(job),
         )
@@ -72,7 +73,7 @@ def show(number: str, *, as_json: bool) -> None:
         "priority": spec.get("priority", "background"),
         "devices": ", ".join(job["devices"]),
         "memory": f"{memory / _GIB:.3g} GiB" if memory else "no limit",
-        "time limit": _duration(spec.get("time_limit_seconds")),
+        "time limit": duration(spec.get("time_limit_seconds")),
         "after": ", ".join(map(str, spec.get("after", []))),
         "attempt": f"{job['attempt']}; {job['failures']} failed, {spec.get('retries', 0)} retries",
     }
@@ -221,14 +222,3 @@ def _age(job: dict[str, Any]) -> float | None:
     if job["started_at"] is None:
         return time.time() - job["submitted_at"] if job["state"] == "queued" else None
     return float((job["ended_at"] or time.time()) - job["started_at"])
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    whole = max(0, round(seconds))
-    days, rest = divmod(whole, 86400)
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    text = f"{hours}:{minutes:02}:{rest:02}"
-    return f"{days}-{text}" if days else text

@@ -111,6 +111,26 @@ def run(
     start(command, priority=priority, memory=memory, gpus=gpu, name=name)
 
 
+@app.command()
+def env(
+    priority: Annotated[str, typer.Option(help="critical, normal or background.")] = "background",
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="GPU memory it may have, such as 10GiB.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="GPUs it sees, as CUDA_VISIBLE_DEVICES takes them.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="For people to read.")] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="sh, docker, systemd, kernelspec or json.")
+    ] = "sh",
+) -> None:
+    """Print what another launcher has to set so that its program is gated."""
+    from treadle.cli.env import run as print_env
+
+    print_env(priority=priority, memory=memory, gpus=gpu, name=name, form=form)
+
+
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def submit(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="After --.")],

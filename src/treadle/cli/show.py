@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from datetime import datetime
 from typing import Any
 
 import orjson
@@ -14,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from treadle.cli.statusview import render
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
 from treadle.node.paths import socket_path
@@ -27,29 +27,7 @@ def status(*, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    http, device = answer["http"], answer["device"]
-    started = datetime.fromtimestamp(answer["started_at"]).astimezone()
-    ready = "ready" if answer["ready"] else f"not ready: {answer['reason']}"
-    lines = [
-        f"treadle {answer['version']}, pid {answer['pid']}, since {started:%Y-%m-%d %H:%M:%S}",
-        f"state    {ready}",
-        f"HTTP     http://{http['host']}:{http['port']}/v2",
-        f"config   {answer['config']}",
-        f"policy   {answer['policy']}",
-        f"device   {device['name']}, {device['cores']} cores, "
-        f"{device['memory_bytes'] / 2**30:.1f} GiB",
-        f"monitor  {_monitor(answer['monitor'])}",
-        f"open     {answer['open_requests']} requests",
-        "",
-    ]
-    typer.echo("\n".join(lines))
-    Console().print(_table(answer["models"]))
-
-
-def _monitor(monitor: dict[str, Any]) -> str:
-    """The state of the node's monitor in a line."""
-    names = ", ".join(device["name"] for device in monitor["devices"])
-    return monitor["trouble"] or f"reads {len(monitor['devices'])} devices: {names}"
+    Console().print(render(answer, _table(answer["models"])))
 
 
 def models(*, as_json: bool) -> None:

@@ -130,6 +130,30 @@ class Jobs:
             found[str(job.state)] = found.get(str(job.state), 0) + 1
         return found
 
+    def overview(self, most: int) -> dict[str, list[dict[str, Any]]]:
+        """What has a place, and what waits and why: the most urgent, at most so many of each."""
+        placed: list[dict[str, Any]] = []
+        waiting: list[dict[str, Any]] = []
+        for job in sorted(self._runner.live.values(), key=lambda job: (job.priority, job.id)):
+            found = placed if job.state.placed else waiting
+            if len(found) < most and not job.state.over:
+                found.append(self._brief(job))
+        return {"placed": placed, "waiting": waiting}
+
+    def _brief(self, job: Job) -> dict[str, Any]:
+        waits = job.id in self._runner.waiting
+        return {
+            "id": job.id,
+            "name": job.name,
+            "user": job.user or str(job.uid),
+            "priority": job.spec.priority,
+            "state": str(job.state),
+            "reason": self._runner.waiting.why(job) if waits else job.reason,
+            "devices": job.devices,
+            "since": job.submitted_at if waits else job.started_at,
+            "service": job.spec.service.partition("@")[0],
+        }
+
     async def wait(self, number: int, seconds: float) -> Job:
         """Wait until a job is over, at most so long.
 

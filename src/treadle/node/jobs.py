@@ -26,6 +26,7 @@ from treadle.turnstile import default_folder
 _log = logging.getLogger("treadle.jobs")
 _POLL_SECONDS = 0.05
 _KNOWN_SECONDS = 15.0
+_MOST_TOLD = 100
 _KEPT_SECONDS = 0.2
 """Rooms change as fast as memory is used; a queue asks for each job."""
 
@@ -80,9 +81,14 @@ class NodeJobs:
     def status(self) -> dict[str, Any]:
         """What the node's status tells of them."""
         if self._jobs is None:
-            return {"trouble": self._reason, "counts": {}, "services": []}
-        services = self._services.told() if self._services is not None else []
-        return {"trouble": "", "counts": self._jobs.counts(), "services": services}
+            nothing: dict[str, Any] = {"counts": {}, "services": [], "placed": [], "waiting": []}
+            return {"trouble": self._reason, **nothing}
+        return {
+            "trouble": "",
+            "counts": self._jobs.counts(),
+            "services": self._services.told() if self._services is not None else [],
+            **self._jobs.overview(_MOST_TOLD),
+        }
 
     async def start(self) -> None:
         """Open the queue, and take up what an earlier node has left."""

@@ -15,6 +15,17 @@ from treadle.monitor.directory import Shared
 OFF = "none"
 """Choice of devices with which nothing is monitored."""
 
+_TOLD = (
+    "sm_activity",
+    "gpu_utilization",
+    "cpu_utilization",
+    "memory_used",
+    "power",
+    "temperature",
+    "gate_busy",
+)
+"""What the status tells of each device, where it has that."""
+
 _log = logging.getLogger("treadle.monitor")
 _LEVELS = {
     Severity.INFO: logging.INFO,
@@ -66,6 +77,8 @@ class NodeMonitor:
                     "uuid": view.info.uuid,
                     "name": view.info.name,
                     "kind": str(view.info.kind),
+                    "memory_bytes": view.info.memory_bytes,
+                    "readings": {metric: view.value(metric) for metric in _TOLD},
                 }
                 for view in snapshot.devices
             ],
