@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from treadle.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from treadle.jobs import store as table
+from treadle.jobs.holding import Gatekeeper
 from treadle.jobs.runner import Runner
 from treadle.jobs.spec import Job, JobSpec, Submission
 from treadle.jobs.starting import Starter
@@ -36,11 +37,16 @@ class Jobs:
     """The jobs of a node."""
 
     def __init__(
-        self, store: Store, folder: Path, starter: Starter, rooms: Callable[[], Sequence[Room]]
+        self,
+        store: Store,
+        folder: Path,
+        starter: Starter,
+        gatekeeper: Gatekeeper,
+        rooms: Callable[[], Sequence[Room]],
     ) -> None:
         """Prepare; see ``Runner``."""
         self._store, self._starter, self._rooms = store, starter, rooms
-        self._runner = Runner(store, folder, starter, rooms)
+        self._runner = Runner(store, folder, starter, gatekeeper, rooms)
 
     async def start(self) -> None:
         """Take up what an earlier node has left."""

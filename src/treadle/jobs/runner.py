@@ -16,6 +16,7 @@ from typing import Any
 from treadle.errors import UnavailableError
 from treadle.jobs import store as table
 from treadle.jobs.attempt import Attempt, Ending, Fate, end_marked
+from treadle.jobs.holding import Gatekeeper
 from treadle.jobs.queue import Waiting
 from treadle.jobs.spec import Job
 from treadle.jobs.starting import Starter, mark_of
@@ -40,6 +41,7 @@ class Runner:
         store: Store,
         folder: Path,
         starter: Starter,
+        gatekeeper: Gatekeeper,
         rooms: Callable[[], Sequence[Room]],
     ) -> None:
         """Prepare.
@@ -48,11 +50,14 @@ class Runner:
             store: The queue on disk.
             folder: Where each attempt gets a folder.
             starter: Makes a supervisor's task of a job.
+            gatekeeper: Pauses what sits at a turnstile.
             rooms: The devices, with what others than jobs have taken.
         """
         self._store, self._folder, self._starter, self._rooms = store, folder, starter, rooms
         self.live: dict[int, Job] = {}
         self.waiting = Waiting()
+        self._gatekeeper = gatekeeper
+        self._at_gate: set[int] = set()
         self._taken: dict[int, Need] = {}
         self._attempts: dict[int, Attempt] = {}
         self._over: dict[int, asyncio.Event] = {}
@@ -121,6 +126,7 @@ class Runner:
     async def _pass(self) -> None:
         for number in [*self._unsaved]:
             await self.save(self.live[number])
+        await self._hold_newcomers()
         if not len(self.waiting):
             return
         starting = sum(self.live[n].state is TaskState.STARTING for n in self._taken)
@@ -231,9 +237,35 @@ class Runner:
         if job.cancelled:
             attempt.order(do="end", reason=job.reason or "cancelled")
         elif job.held and job.state is TaskState.RUNNING:
-            attempt.order(do="stop")
+            self._spawn(self._pause(job, attempt))
         elif not job.held and job.state is TaskState.PAUSED:
+            self._spawn(self._resume(job, attempt))
+
+    async def _pause(self, job: Job, attempt: Attempt) -> None:
+        """Hold a job at its gates; stop its processes if they sit at none."""
+        seats = await asyncio.to_thread(self._gatekeeper.hold, job.id, job.devices)
+        if not seats:
+            attempt.order(do="stop")
+        elif job.held and job.state is TaskState.RUNNING:
+            self._at_gate.add(job.id)
+            job.state, job.reason = TaskState.PAUSED, "held at the gate"
+            self.save(job)
+
+    async def _resume(self, job: Job, attempt: Attempt) -> None:
+        if job.id not in self._at_gate:
             attempt.order(do="continue")
+            return
+        self._at_gate.discard(job.id)
+        await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)
+        if job.state is TaskState.PAUSED:
+            job.state, job.reason = TaskState.RUNNING, ""
+            self.save(job)
+
+    async def _hold_newcomers(self) -> None:
+        """Hold processes of paused jobs that have come to sit since."""
+        self._at_gate &= self._attempts.keys()
+        for number in [*self._at_gate]:
+            await asyncio.to_thread(self._gatekeeper.hold, number, self.live[number].devices)
 
     def end(self, job: Job, reason: str) -> None:
         """Have what runs of a job ended."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.jobs.attempt import MARK, Task, User
+from treadle.jobs.holding import seat_name
 from treadle.jobs.spec import Job, JobSpec
 from treadle.schedule.place import Need, Room
 from treadle.turnstile import TurnstileError
@@ -88,7 +89,7 @@ class Starter:
         options = GateOptions(
             priority=job.priority,
             folder=self._turnstiles,
-            name=job.name,
+            name=seat_name(job.name, job.id),
             memory_bytes=job.spec.memory_bytes,
             gpus=",".join(gpus),
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from treadle.devices.cpu import cpu_device
 from treadle.errors import StartError, UnavailableError
+from treadle.jobs.holding import Gatekeeper
 from treadle.jobs.jobs import Jobs
 from treadle.jobs.service import ServiceConfig
 from treadle.jobs.services import Services
@@ -108,7 +109,7 @@ class NodeJobs:
         turnstiles = default_folder()
         turnstiles.mkdir(mode=0o700, parents=True, exist_ok=True)
         starter = Starter(turnstiles, self._config.memory_fraction)
-        jobs = Jobs(store, self._folder, starter, self.rooms)
+        jobs = Jobs(store, self._folder, starter, Gatekeeper(turnstiles), self.rooms)
         await jobs.start()
         self._jobs = jobs
         self._services = Services(self._wanted, jobs, self._file.parent)
