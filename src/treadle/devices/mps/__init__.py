@@ -1,6 +1,7 @@
 """MPS: several processes' kernels at the same time on one GPU, by a control daemon of our own."""
 
 from treadle.devices.mps.client import ClientLimits, client_environment
+from treadle.devices.mps.control import find_control
 from treadle.devices.mps.daemon import MpsDaemon
 from treadle.devices.mps.facts import PARALLEL_MECHANISMS
 from treadle.devices.mps.health import (
@@ -29,6 +30,7 @@ __all__ = [
     "MpsTimeouts",
     "OtherDaemon",
     "client_environment",
+    "find_control",
     "other_daemon",
     "usual_pipe_directory",
 ]
