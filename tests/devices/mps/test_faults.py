@@ -94,6 +94,18 @@ def test_a_command_that_hangs_is_ended_and_two_in_a_row_mean_hung(
             daemon.clients()
 
 
+def test_a_program_that_cannot_be_run_any_more_is_no_sign_of_a_hang(
+    standin: StandIn, folder: Path
+) -> None:
+    with standin.daemon(folder) as daemon:
+        away = standin.program.rename(standin.place / "away")
+        for _ in range(3):
+            health = daemon.check()
+            assert health.state is MpsState.RUNNING
+            assert "cannot be run" in health.reason
+        away.rename(standin.program)
+
+
 def test_a_hung_daemon_that_answers_again_runs(standin: StandIn, folder: Path) -> None:
     with standin.daemon(folder) as daemon:
         standin.when("get_server_list", "garbage")

@@ -126,7 +126,7 @@ class Control:
             except MpsRefusedError:
                 self.failures += not may_refuse
                 raise
-            except MpsError:
+            except MpsTimeoutError:
                 self.failures += 1
                 raise
             self.failures = 0
