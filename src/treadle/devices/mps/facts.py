@@ -18,4 +18,5 @@ PARALLEL_MECHANISMS = (
     Mechanism("move", False, f"{_NO_CHECKPOINT}, so a process stays on its GPU"),
     Mechanism("fault isolation", False, "a client's fatal fault ends all clients on its GPU"),
 )
-"""A GPU in parallel mode. Measured on one H200 with driver 580; see docs/sharing.md."""
+"""A GPU in parallel mode. Checkpoint, limits, priority and gate as tried on one H200 with driver
+580; ending a client and faults as NVIDIA documents them."""

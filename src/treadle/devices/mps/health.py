@@ -28,7 +28,7 @@ class MpsState(enum.StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     HUNG = "hung"
-    """Its process lives and does not answer. Only a restart helps."""
+    """Its process lives and does not answer. A restart helps, by force."""
     FAULTED = "faulted"
     """A client's fault has taken a server: it takes nobody new until its clients have ended."""
     ENDED = "ended"
