@@ -28,7 +28,7 @@ def host(root: Path, **changes: Any) -> Host:
     """A machine on which everything is there, and this is root."""
     answers: dict[str, Any] = {
         "gate": lambda: Path("/lib/gate.so"),
-        "which": lambda name: f"/usr/bin/{name}",
+        "mps_control": lambda: Path("/usr/bin/nvidia-cuda-mps-control"),
         "driver_has": lambda function: True,
         "is_root": True,
         "environment": lambda name: None,
@@ -54,6 +54,10 @@ def no_gate() -> Path:
     raise TreadleError("the launch gate is missing: no compiler")
 
 
+def no_mps() -> Path:
+    raise TreadleError("MPS: no nvidia-cuda-mps-control on the PATH")
+
+
 # facts, changes to the host, mechanism, its reason
 MISSING: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"gate": no_gate}, "launch gate", "no compiler"),
@@ -65,7 +69,7 @@ MISSING: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"driver": (550, 54)}, {}, "process checkpoint", "the driver is 550.54; it takes 570"),
     ({"driver": (535,)}, {}, "green contexts", "the driver is 535; it takes 550"),
     ({"driver": ()}, {}, "green contexts", "the driver is unknown"),
-    ({}, {"which": lambda name: None}, "MPS", "nvidia-cuda-mps-control is not on the PATH"),
+    ({}, {"mps_control": no_mps}, "MPS", "no nvidia-cuda-mps-control on the PATH"),
     ({"mig_on": True}, {}, "MPS", "with MIG on"),
     ({"compute_prohibited": True}, {}, "MPS", "prohibits"),
     ({"compute_capability": (6, 1)}, {}, "MPS", "before Volta"),
@@ -91,7 +95,7 @@ def test_a_running_mps_daemon_is_seen_and_rules_out_checkpoints(tmp_path: Path) 
     pipe = tmp_path / "tmp/nvidia-mps/control"
     pipe.parent.mkdir(parents=True)
     pipe.touch()
-    found = asked({}, host(tmp_path, which=lambda name: None))
+    found = asked({}, host(tmp_path, mps_control=no_mps))
     assert found["MPS"].available
     assert str(pipe) in found["MPS"].reason
     assert not found["process checkpoint"].available
@@ -104,7 +108,7 @@ def test_the_daemons_pipe_is_looked_for_where_the_environment_says(tmp_path: Pat
 
 
 def test_a_gate_that_nobody_looked_for_is_not_known() -> None:
-    found = asked({}, Host(driver_has=lambda function: True, which=lambda name: None))
+    found = asked({}, Host(driver_has=lambda function: True, mps_control=no_mps))
     assert not found["launch gate"].available
     assert "nobody here looked" in found["launch gate"].reason
 

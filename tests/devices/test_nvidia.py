@@ -14,9 +14,14 @@ from treadle.devices.check import check_device
 from treadle.devices.device import DeviceError, DeviceGoneError, Link, Reading
 from treadle.devices.mechanisms import Host
 from treadle.devices.nvidia import NVML, NvidiaGPU, nvidia_gpus
+from treadle.errors import TreadleError
 
 DAY_SECONDS = 1_000_000.0
 """The time of day when the manual clock is at 0."""
+
+
+def no_mps() -> Path:
+    raise TreadleError("MPS: none here")
 
 
 class World:
@@ -26,7 +31,7 @@ class World:
         self.clock = ManualClock(100.0)
         self.gpu = gpu or FakeGPU()
         self.library = FakeNVML(self.gpu, *others, clock=self.clock.now)
-        self.host = Host(root=root, which=lambda name: None, driver_has=lambda name: True)
+        self.host = Host(root=root, mps_control=no_mps, driver_has=lambda name: True)
         self.wall_offset = DAY_SECONDS
 
     def open(self) -> NvidiaGPU:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from treadle.devices.device import Mechanism
+from treadle.devices.mps import OtherDaemon, find_control, other_daemon, usual_pipe_directory
 from treadle.errors import TreadleError
 
 MECHANISMS = (
@@ -29,7 +29,6 @@ MECHANISMS = (
     "memory limits",
 )
 
-_MPS_CONTROL = "nvidia-cuda-mps-control"
 _CHECKPOINT_DRIVER = (570,)
 _GREEN_DRIVER = (550,)
 _VOLTA = (7, 0)
@@ -60,21 +59,17 @@ class Host:
 
     gate: Callable[[], Path] = _gate_not_asked
     """Where the launch gate's library lies; raises ``TreadleError`` with the reason if nowhere."""
-    which: Callable[[str], str | None] = shutil.which
+    mps_control: Callable[[], Path] = find_control
+    """Where MPS' control program lies; raises ``TreadleError`` if nowhere."""
     driver_has: Callable[[str], bool | None] = _driver_has
     is_root: bool = field(default_factory=lambda: os.geteuid() == 0)
     environment: Callable[[str], str | None] = os.environ.get
     root: Path = Path("/")
     """Of the file system, for /proc, /sys and /tmp."""
 
-    def mps_daemon(self) -> Path | None:
-        """The control pipe of an MPS daemon, if there is one."""
-        folder = self.environment("CUDA_MPS_PIPE_DIRECTORY")
-        pipe = (Path(folder) if folder else self.root / "tmp/nvidia-mps") / "control"
-        try:
-            return pipe if pipe.exists() else None
-        except OSError:  # another user's folder
-            return None
+    def mps_daemon(self) -> OtherDaemon | None:
+        """The MPS daemon that every CUDA program here would find, if there is one."""
+        return other_daemon(usual_pipe_directory(self.environment, self.root))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +129,12 @@ def _mps(facts: GPUFacts, host: Host) -> tuple[bool, str]:
         return False, "the GPU's compute mode prohibits compute"
     if facts.compute_capability is not None and facts.compute_capability < _VOLTA:
         return False, "GPUs before Volta share one context under MPS"
-    control = host.which(_MPS_CONTROL)
-    if pipe := host.mps_daemon():
-        return True, f"there is a daemon's control pipe: {pipe}"
-    if control is None:
-        return False, f"{_MPS_CONTROL} is not on the PATH"
+    if daemon := host.mps_daemon():
+        return True, daemon.reason
+    try:
+        control = host.mps_control()
+    except TreadleError as error:
+        return False, str(error)
     return True, f"{control} is here; no daemon's pipe is"
 
 
@@ -164,8 +160,8 @@ def _streams(host: Host) -> tuple[bool, str]:
 
 def _checkpoint(facts: GPUFacts, host: Host) -> tuple[bool, str]:
     available, reason = _driver_function(facts, host, "cuCheckpointProcessLock", _CHECKPOINT_DRIVER)
-    if available and (pipe := host.mps_daemon()):
-        return False, f"not under MPS, and there is a daemon's control pipe: {pipe}"
+    if available and (daemon := host.mps_daemon()):
+        return False, f"not under MPS, and {daemon.reason}"
     return available, reason
 
 

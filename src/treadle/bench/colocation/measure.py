@@ -17,12 +17,12 @@ from treadle.bench.colocation.arrivals import BLOCK_SECONDS
 from treadle.bench.colocation.cells import Cell
 from treadle.bench.colocation.gate import Counters, Gate, open_gate, set_knobs, shared_folder
 from treadle.bench.colocation.modes import BACKGROUND, CRITICAL
-from treadle.bench.colocation.mps import MpsDaemon
 from treadle.bench.colocation.pool import Pool, RoleKey
 from treadle.bench.colocation.process import RoleError, RoleProcess
 from treadle.bench.colocation.settings import Settings
 from treadle.bench.colocation.store import Calibration, Slice
 from treadle.bench.colocation.workloads import CRITICALS
+from treadle.devices.mps import MpsDaemon
 from treadle.errors import TreadleError
 
 _LEAD_SECONDS = 0.2
@@ -214,7 +214,9 @@ class Bench:
         """Bring about what a mode needs, and end what would disturb it."""
         if cell.mode.traits.mps:
             if self._mps is None:
-                self._mps = MpsDaemon()
+                daemon = MpsDaemon(self._home / "mps")
+                daemon.start()
+                self._mps = daemon
         else:
             self._stop_mps()
         if cell.mode.name == "gate-open":
@@ -223,8 +225,8 @@ class Bench:
     def _stop_mps(self) -> None:
         if self._mps is not None:
             self.pool.release_mps()
-            self._mps.close()
-            self._mps = None
+            daemon, self._mps = self._mps, None
+            daemon.close()
 
     def _keys(self, cells: Iterable[Cell]) -> list[RoleKey]:
         """Of cells that need no other preparation than this run has made."""

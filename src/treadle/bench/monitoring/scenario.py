@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from treadle.bench.colocation.mps import MpsDaemon
 from treadle.bench.colocation.process import RoleError, RoleProcess
 from treadle.bench.monitoring.phases import AFTER, GATE, IDLE, MPS, WAVE, Load, Phase, Seen
 from treadle.devices.device import DeviceError, MonitoredDevice
+from treadle.devices.mps import MpsDaemon
 from treadle.errors import TreadleError
 from treadle.turnstile import gate_library_path
 from treadle.turnstile.build import BuildError, build
@@ -131,7 +131,8 @@ class Scenario:
         )
 
     def _mps(self) -> Phase:
-        with MpsDaemon() as daemon:
+        gpus = () if self._gpus is None else (self._gpus,)
+        with MpsDaemon(self._pages.parent / "mps", gpus) as daemon:
             under = self._environment() | {"CUDA_MPS_PIPE_DIRECTORY": str(daemon.pipe_directory)}
             plans = [Plan("first client", 3, 2.0, 2.0), Plan("second client", 5, 2.0, 2.0)]
             return self._play(MPS, [(plan, under) for plan in plans])
