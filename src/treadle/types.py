@@ -35,6 +35,15 @@ class Priority(enum.IntEnum):
             raise ValueError(f"unknown priority {text!r}; allowed: {allowed}") from None
 
 
+class Mode(enum.StrEnum):
+    """How a GPU is shared."""
+
+    TURNS = "turns"
+    """Time-slicing and the launch gate: work can be paused, evicted and moved."""
+    PARALLEL = "parallel"
+    """MPS and the launch gate: processes run at the same time, within caps set at their start."""
+
+
 class TaskState(enum.StrEnum):
     """Where a task is in its life; ``docs/jobs.md`` has the diagram."""
 

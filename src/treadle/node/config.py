@@ -60,6 +60,21 @@ class JobsTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
 
 
+class GpuTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One ``[[gpu]]`` table."""
+
+    match: Annotated[str, Meta(min_length=1)] = "*"
+    """Which GPUs: a number, the start of a UUID, or ``*`` for all. The last that matches counts."""
+    mode: Literal["turns", "parallel"] = "turns"
+
+    def matches(self, index: int, uuid: str) -> bool:
+        if self.match == "*":
+            return True
+        if self.match.isdecimal():
+            return int(self.match) == index
+        return uuid.startswith(self.match)
+
+
 class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole configuration file."""
 
@@ -67,6 +82,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http: HttpTable = HttpTable()
     schedule: ScheduleTable = ScheduleTable()
     jobs: JobsTable = JobsTable()
+    gpu: tuple[GpuTable, ...] = ()
     model: tuple[ModelConfig, ...] = ()
     service: tuple[ServiceConfig, ...] = ()
 
