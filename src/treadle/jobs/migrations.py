@@ -38,6 +38,12 @@ _STEPS = (
         ) STRICT""",
         "CREATE INDEX history_job ON history (job)",
     ),
+    (
+        # Only of a job that is over: the oldest of those are forgotten.
+        "UPDATE job SET ended_at = NULL WHERE state NOT IN "
+        "('finished', 'failed', 'cancelled', 'lost')",
+        "CREATE INDEX job_ended ON job (ended_at, id) WHERE ended_at IS NOT NULL",
+    ),
 )
 """Never changed, only added to: a database of any earlier version takes the steps that it lacks."""
 
