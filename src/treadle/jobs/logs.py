@@ -35,6 +35,8 @@ class LogReader:
             # Where it is has to be known first: what is at its end then, stays so.
             following = self._following()
             if data := self._file.read(_CHUNK_BYTES):
+                if following is not None:
+                    following.close()
                 return data
             if following is None:
                 return b""

@@ -6,7 +6,7 @@ import sqlite3
 
 from treadle.errors import StartError
 
-_STEPS = (
+STEPS = (
     (
         """CREATE TABLE job (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -48,7 +48,7 @@ _STEPS = (
 """Never changed, only added to: a database of any earlier version takes the steps that it lacks."""
 
 
-def migrate(connection: sqlite3.Connection, steps: tuple[tuple[str, ...], ...] = _STEPS) -> None:
+def migrate(connection: sqlite3.Connection, steps: tuple[tuple[str, ...], ...] = STEPS) -> None:
     """Take the steps that the database lacks, each in a transaction.
 
     Raises:
@@ -62,7 +62,11 @@ def migrate(connection: sqlite3.Connection, steps: tuple[tuple[str, ...], ...] =
         )
     for number, step in enumerate(steps[version:], start=version + 1):
         connection.execute("BEGIN IMMEDIATE")
-        for statement in step:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {number}")
-        connection.execute("COMMIT")
+        try:
+            for statement in step:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            connection.execute("ROLLBACK")
+            raise

@@ -17,6 +17,7 @@ MOST_NUMBER = 2**63 - 1
 """Of a job: what the database takes."""
 _MOST_WORDS = 4096
 Text = Annotated[str, Meta(max_length=200)]
+Index = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 Seconds = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
 
 
@@ -45,16 +46,14 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Between SIGTERM and SIGKILL when it is to end."""
     log_bytes: Annotated[int, Meta(ge=1 << 12, le=1 << 40)] = 64 << 20
     """At most so much of its output is kept, of the newest."""
-    array_index: Annotated[int, Meta(ge=0)] | None = None
+    array_index: Index | None = None
 
 
 class Submission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request to queue a job, or one for each number of an array."""
 
     job: JobSpec
-    array: Annotated[
-        tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=MOST_JOBS_AT_ONCE)
-    ] = ()
+    array: Annotated[tuple[Index, ...], Meta(max_length=MOST_JOBS_AT_ONCE)] = ()
 
 
 def decode_submission(body: bytes) -> Submission:

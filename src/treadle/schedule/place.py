@@ -121,8 +121,6 @@ def _why(
     fitting: int,
 ) -> str:
     what = "GPU" if need.gpus else "CPU"
-    if len(possible) < count:
-        return f"needs {count} {what}s, there are {len(possible)}"
     never = cannot_ever(need, possible)
     if never:
         return never
@@ -162,11 +160,13 @@ def cannot_ever(need: Need, rooms: Sequence[Room]) -> str:
     if len(fitting) >= count:
         return ""
     what = "GPU" if need.gpus else "the CPU"
-    largest = max((room.memory_bytes for room in rooms), default=0)
+    if len(rooms) < count:
+        return f"needs {count} {what}{'s' * (count > 1)}, there are {len(rooms) or 'none here'}"
+    largest = max(room.memory_bytes for room in rooms)
     if largest < need.memory_bytes:
         return f"needs {_gib(need.memory_bytes)}, the largest device here has {_gib(largest)}"
-    widest = max((room.share for room in rooms), default=0.0)
-    if rooms and widest < need.share - _ROUNDING:
+    widest = max(room.share for room in rooms)
+    if widest < need.share - _ROUNDING:
         unit = "of a GPU" if need.gpus else "cores"
         return f"needs {need.share:g} {unit}, {what} has {widest:g}"
     return f"needs {count} {what}s that large, there are {len(fitting)}"
