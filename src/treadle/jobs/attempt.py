@@ -7,6 +7,7 @@ import contextlib
 import enum
 import fcntl
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -23,13 +24,15 @@ from treadle.jobs import supervisor
 from treadle.jobs.supervisor.ending import ENDED
 from treadle.jobs.supervisor.program import BEGUN, LOCK, SOCKET, TASK
 
+_log = logging.getLogger("treadle.jobs")
 MARK = "TREADLE_JOB"
 """Variable of every process of a job: its number and attempt."""
 _CODE = (
-    "import sys; sys.path[:0] = [sys.argv[1]]; from supervisor.program import main; "
-    "sys.exit(main(sys.argv[2]))"
+    "import os, sys; sys.path[:0] = [sys.argv[1]]; from supervisor.program import main; "
+    "os._exit(main(sys.argv[2]))"
 )
 _RETRY_SECONDS = 0.02
+_TROUBLE_SECONDS = 1.0
 _START_SECONDS = 30.0
 
 
@@ -117,21 +120,24 @@ class Attempt:
                 start_new_session=True,
             )
 
-    async def follow(self) -> Fate:
+    async def follow(self) -> tuple[Fate, Ending | None]:
         """Listen until the supervisor is gone; tells what is known of the attempt then."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             if (reader := await self._connect()) is not None:
                 await self._listen(reader)
-            fate = await asyncio.to_thread(self.fate)
-            if fate is not None:
-                await self._reap()
-                return fate
+            seconds = _RETRY_SECONDS
+            try:
+                fate = None if self._is_starting() else await asyncio.to_thread(self.fate)
+                if fate is not None:
+                    return fate, self.ending()
+            except OSError as error:  # the disk is full, or there are too many files
+                _log.error("%s: %s", self.folder, error)
+                seconds = _TROUBLE_SECONDS
             # Its supervisor lives, but does not answer: it is about to open or has just closed.
             if time.monotonic() > deadline:
-                await asyncio.sleep(1.0)
-            else:
-                await asyncio.sleep(_RETRY_SECONDS)
+                seconds = _TROUBLE_SECONDS
+            await asyncio.sleep(seconds)
 
     def order(self, **order: Any) -> bool:
         """Tell the supervisor something; False if nobody hears it."""
@@ -141,7 +147,13 @@ class Attempt:
         return True
 
     def fate(self) -> Fate | None:
-        """What became of it; None while a supervisor lives. One that comes late does nothing."""
+        """What became of it; None while a supervisor lives. One that comes late does nothing.
+
+        Raises:
+            OSError: If that cannot be found out now.
+        """
+        if self._is_starting():
+            return None  # to take the lock here would keep it from doing so
         try:
             lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
@@ -151,22 +163,33 @@ class Attempt:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return None
-            if (self.folder / ENDED).exists():
-                return Fate.ENDED
             if (self.folder / BEGUN).exists():
-                return Fate.LOST
-            if self._process is not None and self._process.poll() is None:
-                return None  # it has not come to lock yet
-            (self.folder / ENDED).write_bytes(msgspec.json.encode(Ending(reason="never begun")))
+                return Fate.ENDED if (self.folder / ENDED).exists() else Fate.LOST
+            # An end without a beginning says to a supervisor that comes late: do nothing.
+            (self.folder / ENDED).touch(mode=0o600)
             return Fate.NEVER_BEGUN
         finally:
             os.close(lock)
 
+    @property
+    def refusal(self) -> int | None:
+        """The exit code of a supervisor that this node has started; None without one."""
+        return None if self._process is None else self._process.poll()
+
+    def let_go(self) -> None:
+        """Leave the supervisor to itself: the node ends, and the next one finds it."""
+        if self._process is not None:
+            self._process.returncode = self._process.poll() or 0
+
     def ending(self) -> Ending | None:
-        """How it ended; None if that cannot be read."""
+        """How it ended; None if nothing tells.
+
+        Raises:
+            OSError: If that cannot be read now.
+        """
         try:
             return msgspec.json.decode((self.folder / ENDED).read_bytes(), type=Ending)
-        except (OSError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def complaint(self) -> str:
@@ -202,23 +225,5 @@ class Attempt:
                 self._writer.close()
             self._writer = None
 
-    async def _reap(self) -> None:
-        if self._process is not None:
-            await asyncio.to_thread(self._process.wait)
-
-
-def end_marked(mark: str) -> int:
-    """Kill what is left of an attempt whose supervisor was killed; returns how many processes.
-
-    They are known by the mark in their environment: process groups can be left, and numbers
-    are used again.
-    """
-    wanted, killed = f"{MARK}={mark}".encode(), 0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), 9)
-                killed += 1
-    return killed
+    def _is_starting(self) -> bool:
+        return self._process is not None and self._process.poll() is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,15 +13,28 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from treadle.errors import ForbiddenError, InvalidRequestError, NotFoundError
-from treadle.jobs import store as table
+from treadle.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
+from treadle.jobs import table
+from treadle.jobs.background import Background
 from treadle.jobs.holding import Gatekeeper
+from treadle.jobs.retention import Retention
 from treadle.jobs.runner import Runner
-from treadle.jobs.spec import Job, JobSpec, Submission
+from treadle.jobs.spec import MOST_NUMBER, Job, JobSpec, Submission
 from treadle.jobs.starting import Starter
 from treadle.jobs.store import Store
 from treadle.schedule.place import Room, cannot_ever
 from treadle.types import TaskState
+
+USUALLY_KEPT = 10_000
+"""Jobs that are over and can still be looked at."""
+_QUEUED_AT_ONCE = 1000
+"""Jobs of an array between two moments for others."""
+_COMING_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,23 +58,29 @@ class Jobs:
         starter: Starter,
         gatekeeper: Gatekeeper,
         rooms: Callable[[], Sequence[Room]],
+        keep: int = USUALLY_KEPT,
     ) -> None:
-        """Prepare; see ``Runner``."""
+        """Prepare; see ``Runner`` and ``Retention``."""
         self._store, self._starter, self._rooms = store, starter, rooms
-        self._runner = Runner(store, folder, starter, gatekeeper, rooms)
+        self._background = Background()
+        self._runner = Runner(store, folder, starter, gatekeeper, rooms, self._background)
+        self._retention = Retention(store, folder, keep, self._needed)
 
     async def start(self) -> None:
         """Take up what an earlier node has left."""
         await self._runner.start()
+        self._background.spawn(self._retention.run())
 
     async def close(self) -> None:
         """Let go of what runs: it goes on."""
-        await self._runner.close()
+        await self._background.close()
+        self._runner.let_go()
         await asyncio.to_thread(self._store.close)
 
-    def log_files(self, job: Job) -> list[Path]:
-        """Where the output of a job's newest attempt is, the older file first."""
-        return self._runner.log_files(job)
+    def log_files(self, number: int, attempt: int) -> list[Path]:
+        """Where the output of an attempt at a job is, the older file first."""
+        folder = self._runner.attempt_folder(number, attempt)
+        return [folder / "log.1", folder / "log"]
 
     async def submit(self, submission: Submission, caller: Caller) -> list[Job]:
         """Queue a job, or the jobs of an array. They are on the disk when this returns.
@@ -75,17 +96,32 @@ class Jobs:
         need = self._starter.need(spec, rooms)
         if problem := cannot_ever(need, [room for room in rooms if room.is_gpu == bool(need.gpus)]):
             raise InvalidRequestError(f"it can never start here: {problem}")
-        await self._check_after(spec)
-        specs = _array(spec, submission.array)
-        now = time.time()
-        jobs = await self._store.write(
-            lambda connection: table.insert(
+        specs = [replace(spec, array_index=index) for index in submission.array] or [spec]
+        # Who hangs up meanwhile leaves jobs that are on the disk: they have to be queued, too.
+        return await asyncio.shield(self._background.spawn(self._queue(specs, caller)))
+
+    async def _queue(self, specs: Sequence[JobSpec], caller: Caller) -> list[Job]:
+        after, now = specs[0].after, time.time()
+
+        def insert(connection: sqlite3.Connection) -> tuple[list[Job], dict[int, TaskState]]:
+            known = table.states_of(connection, after)
+            if unknown := [number for number in after if number not in known]:
+                raise InvalidRequestError(
+                    f"after: there is no job {unknown[0]}; allowed: jobs that were submitted "
+                    "earlier"
+                )
+            jobs = table.insert(
                 connection, specs, uid=caller.uid, user=caller.user, peer_pid=caller.pid, now=now
             )
-        )
+            return jobs, known
+
+        jobs, known = await self._store.write(insert)
         for job in jobs:
-            self._runner.live[job.id] = job
-            await self._runner.queue(job)
+            self._runner.live.add(job)
+        for place, job in enumerate(jobs, start=1):
+            await self._runner.queue(job, known)
+            if not place % _QUEUED_AT_ONCE:
+                await asyncio.sleep(0)
         self._runner.look()
         return jobs
 
@@ -97,7 +133,9 @@ class Jobs:
         """
         if (job := self._runner.live.get(number)) is not None:
             return job
-        found = await self._store.read(lambda connection: table.find(connection, number))
+        found = None
+        if number <= MOST_NUMBER:
+            found = await self._store.read(lambda connection: table.find(connection, number))
         if found is None:
             raise NotFoundError(f"there is no job {number}")
         return found
@@ -111,12 +149,13 @@ class Jobs:
         limit: int,
     ) -> list[Job]:
         """The newest jobs, the newest first."""
+        live = self._runner.live
         found = await self._store.read(
             lambda connection: table.newest(
                 connection, states=states, before=before, uid=uid, limit=limit
             )
         )
-        return [self._runner.live.get(job.id, job) for job in found]
+        return [live.get(job.id) or job for job in found]
 
     async def history(self, number: int) -> list[tuple[float, str, str]]:
         """When a job came into each state, and why."""
@@ -132,7 +171,7 @@ class Jobs:
     def counts(self) -> dict[str, int]:
         """How many jobs are in each state in which they are not over."""
         found: dict[str, int] = {}
-        for job in self._runner.live.values():
+        for job in self._runner.live:
             found[str(job.state)] = found.get(str(job.state), 0) + 1
         return found
 
@@ -140,7 +179,7 @@ class Jobs:
         """What has a place, and what waits and why: the most urgent, at most so many of each."""
         placed: list[dict[str, Any]] = []
         waiting: list[dict[str, Any]] = []
-        for job in sorted(self._runner.live.values(), key=lambda job: (job.priority, job.id)):
+        for job in sorted(self._runner.live, key=lambda job: (job.priority, job.id)):
             found = placed if job.state.placed else waiting
             if len(found) < most and not job.state.over:
                 found.append(self._brief(job))
@@ -166,13 +205,17 @@ class Jobs:
         Raises:
             NotFoundError: If there is none of that number.
         """
-        job = await self.get(number)
-        if not job.state.over:
-            try:
-                await asyncio.wait_for(self._runner.over(number).wait(), seconds)
-            except TimeoutError:
-                return job
-        return await self.get(number)
+        deadline = time.monotonic() + seconds
+        while not (job := await self.get(number)).state.over or number in self._runner.live:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            if number not in self._runner.live:  # it has come or gone since it was looked for
+                await asyncio.sleep(min(left, _COMING_SECONDS))
+                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._runner.live.over(number).wait(), left)
+        return job
 
     async def cancel(self, number: int, caller: Caller) -> Job:
         """Have a job ended, or never started. One that is over stays what it is.
@@ -180,6 +223,8 @@ class Jobs:
         Raises:
             NotFoundError: If there is none of that number.
             ForbiddenError: If it is somebody else's.
+            UnavailableError: If that could not be written; it is done nevertheless, unless the
+                node is killed before it can be.
         """
         job = await self._own(number, caller)
         if job.state.over or job.cancelled:
@@ -191,7 +236,7 @@ class Jobs:
         else:
             job.reason = reason
             self._runner.pass_on(job)
-        await self._runner.save(job)
+        await self._save(job)
         return job
 
     async def end(self, number: int, reason: str) -> None:
@@ -204,7 +249,7 @@ class Jobs:
 
     def instances(self) -> list[Job]:
         """The jobs that are lives of services, and not over."""
-        return [job for job in self._runner.live.values() if job.spec.service]
+        return [job for job in self._runner.live if job.spec.service]
 
     async def hold(self, number: int, caller: Caller, *, on: bool) -> Job:
         """Pause a job, or let it go on. One in the queue is not started while it is held.
@@ -213,6 +258,7 @@ class Jobs:
             NotFoundError: If there is none of that number.
             ForbiddenError: If it is somebody else's.
             InvalidRequestError: If it is over.
+            UnavailableError: As for ``cancel``.
         """
         job = await self._own(number, caller)
         if job.state.over:
@@ -224,7 +270,7 @@ class Jobs:
                 self._runner.look()
             else:
                 self._runner.pass_on(job)
-            await self._runner.save(job)
+            await self._save(job)
         return job
 
     async def _own(self, number: int, caller: Caller) -> Job:
@@ -233,14 +279,13 @@ class Jobs:
             raise ForbiddenError(f"job {number} is of user {job.user or job.uid}")
         return job
 
-    async def _check_after(self, spec: JobSpec) -> None:
-        numbers = spec.after
-        known = await self._store.read(lambda connection: table.states_of(connection, numbers))
-        if unknown := [number for number in numbers if number not in known]:
-            raise InvalidRequestError(
-                f"after: there is no job {unknown[0]}; allowed: jobs that were submitted earlier"
+    async def _save(self, job: Job) -> None:
+        if not await self._runner.live.save(job):
+            raise UnavailableError(
+                f"job {job.id}: the database cannot be written now; what was asked for is done and "
+                "will be written, unless the node is killed before"
             )
 
-
-def _array(spec: JobSpec, indices: Sequence[int]) -> list[JobSpec]:
-    return [replace(spec, array_index=index) for index in indices] or [spec]
+    def _needed(self) -> set[int]:
+        """The jobs that others wait for."""
+        return {number for job in self._runner.live for number in job.spec.after}

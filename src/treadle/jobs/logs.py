@@ -5,81 +5,95 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 _CHUNK_BYTES = 1 << 18
 
 
 class LogReader:
-    """Reads on from where it was, through the change of files."""
+    """Reads on from where it was, through the change of files.
+
+    The file that is read stays open, so that no other one can get its number meanwhile.
+    """
 
     def __init__(self, files: Sequence[Path], last_lines: int | None = None) -> None:
         """Begin at the oldest byte that there is, or so many lines before the end."""
         self._older, self._newer = files
-        self._inode: int | None = None
-        self._offset = 0
-        self._first = True
+        self._file: BinaryIO | None = None
         self._last_lines = last_lines
 
     def read(self) -> bytes:
         """What has come since the last call, in part; empty if nothing has."""
-        if self._first:
-            self._first = False
-            self._begin()
-        for path in (self._older, self._newer):
-            try:
-                with path.open("rb") as file:
-                    inode = os.fstat(file.fileno()).st_ino
-                    if self._inode is None:
-                        self._inode, self._offset = inode, 0
-                    if inode != self._inode:
-                        continue
-                    file.seek(self._offset)
-                    if data := file.read(_CHUNK_BYTES):
-                        self._offset += len(data)
-                        return data
-            except FileNotFoundError:
-                continue
-            if path == self._older:  # it is at its end, and nothing is added to it
-                self._inode = None
-                return self._next()
-        return self._next() if self._lost() else b""
+        if self._last_lines is not None:
+            self._begin(self._last_lines)
+            self._last_lines = None
+        while True:
+            if self._file is None:
+                self._file = _open(self._older) or _open(self._newer)
+                if self._file is None:
+                    return b""
+            # Where it is has to be known first: what is at its end then, stays so.
+            following = self._following()
+            if data := self._file.read(_CHUNK_BYTES):
+                if following is not None:
+                    following.close()
+                return data
+            if following is None:
+                return b""
+            self._file.close()
+            self._file = following
 
-    def _next(self) -> bytes:
-        """Go on with the newer file from its start."""
-        try:
-            with self._newer.open("rb") as file:
-                self._inode = os.fstat(file.fileno()).st_ino
-                data = file.read(_CHUNK_BYTES)
-        except FileNotFoundError:
-            return b""
-        self._offset = len(data)
-        return data
+    def close(self) -> None:
+        """Let the file go."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
-    def _lost(self) -> bool:
-        """Whether the file that was read has been replaced twice since."""
-        inodes = set()
-        for path in (self._older, self._newer):
-            try:
-                inodes.add(path.stat().st_ino)
-            except FileNotFoundError:
-                continue
-        return self._inode is not None and bool(inodes) and self._inode not in inodes
+    def _following(self) -> BinaryIO | None:
+        """The file after the one that is read, if that one is complete."""
+        assert self._file is not None
+        ours = _inode(self._file)
+        newer = _open(self._newer)
+        if newer is not None and _inode(newer) == ours:
+            newer.close()
+            return None
+        older = _open(self._older)
+        if older is None or _inode(older) == ours:
+            if older is not None:
+                older.close()
+            return newer
+        if newer is not None:
+            newer.close()
+        return older  # ours has been replaced, and perhaps more than ours
 
-    def _begin(self) -> None:
+    def _begin(self, wanted: int) -> None:
         """Find the place to begin at."""
-        if self._last_lines is None:
-            return
-        wanted = self._last_lines
         for path in (self._newer, self._older):
-            try:
-                with path.open("rb") as file:
-                    self._inode = os.fstat(file.fileno()).st_ino
-                    self._offset, found = _line_start(file.fileno(), wanted)
-            except FileNotFoundError:
+            file = _open(path)
+            if file is None:
                 continue
+            if self._file is not None:
+                if _inode(file) == _inode(self._file):  # it has just been replaced
+                    file.close()
+                    return
+                self._file.close()
+            self._file = file
+            offset, found = _line_start(file.fileno(), wanted)
+            file.seek(offset)
             if found >= wanted:
                 return
             wanted -= found
+
+
+def _open(path: Path) -> BinaryIO | None:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
+
+
+def _inode(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_ino
 
 
 def _line_start(descriptor: int, lines: int) -> tuple[int, int]:

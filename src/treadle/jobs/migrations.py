@@ -6,7 +6,7 @@ import sqlite3
 
 from treadle.errors import StartError
 
-_STEPS = (
+STEPS = (
     (
         """CREATE TABLE job (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -38,11 +38,17 @@ _STEPS = (
         ) STRICT""",
         "CREATE INDEX history_job ON history (job)",
     ),
+    (
+        # Only of a job that is over: the oldest of those are forgotten.
+        "UPDATE job SET ended_at = NULL WHERE state NOT IN "
+        "('finished', 'failed', 'cancelled', 'lost')",
+        "CREATE INDEX job_ended ON job (ended_at, id) WHERE ended_at IS NOT NULL",
+    ),
 )
 """Never changed, only added to: a database of any earlier version takes the steps that it lacks."""
 
 
-def migrate(connection: sqlite3.Connection, steps: tuple[tuple[str, ...], ...] = _STEPS) -> None:
+def migrate(connection: sqlite3.Connection, steps: tuple[tuple[str, ...], ...] = STEPS) -> None:
     """Take the steps that the database lacks, each in a transaction.
 
     Raises:
@@ -56,7 +62,11 @@ def migrate(connection: sqlite3.Connection, steps: tuple[tuple[str, ...], ...] =
         )
     for number, step in enumerate(steps[version:], start=version + 1):
         connection.execute("BEGIN IMMEDIATE")
-        for statement in step:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {number}")
-        connection.execute("COMMIT")
+        try:
+            for statement in step:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            connection.execute("ROLLBACK")
+            raise

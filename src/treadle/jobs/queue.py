@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from itertools import count
 
 from treadle.jobs.spec import Job
 from treadle.schedule.place import Kind, Need
 from treadle.types import TaskState
+
+
+class _Line:
+    """The ready jobs that need the same, the oldest first."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ready: set[int] = set()
+        self.why = ""
+        self._heap: list[int] = []
+
+    def add(self, job: int) -> None:
+        if job not in self.ready:
+            self.ready.add(job)
+            heapq.heappush(self._heap, job)
+
+    def oldest(self, most: int) -> list[int]:
+        """At most so many. Numbers of jobs that have left stay in the heap until they are met."""
+        found: list[int] = []
+        while self._heap and len(found) < most:
+            job = heapq.heappop(self._heap)
+            if job in self.ready and job not in found[-1:]:
+                found.append(job)
+        for job in found:
+            heapq.heappush(self._heap, job)
+        return found
 
 
 class Waiting:
@@ -16,11 +43,10 @@ class Waiting:
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
         self._needs: dict[int, Need] = {}
-        self._ready: dict[Need, dict[int, None]] = {}
-        self._numbers: dict[Need, int] = {}
+        self._lines: dict[Need, _Line] = {}
+        self._numbers = count()
         self._missing: dict[int, set[int]] = {}
         self._dependents: dict[int, set[int]] = {}
-        self._why: dict[Need, str] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -41,55 +67,51 @@ class Waiting:
     def look_again(self, job: Job) -> None:
         """Put a job among those that are ready, or take it away, as it is held or not."""
         need = self._needs[job.id]
-        line = self._ready.setdefault(need, {})
         if job.held or job.id in self._missing:
-            line.pop(job.id, None)
+            self._leave(job.id, need)
             return
-        if job.id in line:
-            return
-        newest = next(reversed(line), 0)
-        line[job.id] = None
-        if job.id < newest:  # one that comes back goes where it was
-            self._ready[need] = dict.fromkeys(sorted(line))
+        if need not in self._lines:
+            self._lines[need] = _Line(next(self._numbers))
+        self._lines[need].add(job.id)
 
     def take(self, number: int) -> Job:
         """Take a job out of the line."""
         job, need = self._jobs.pop(number), self._needs.pop(number)
-        line = self._ready[need]
-        line.pop(number, None)
-        if not line:
-            del self._ready[need]
-            self._numbers.pop(need, None)
-            self._why.pop(need, None)
+        self._leave(number, need)
         for other in self._missing.pop(number, ()):
-            self._dependents.get(other, set()).discard(number)
+            waited = self._dependents[other]
+            waited.discard(number)
+            if not waited:
+                del self._dependents[other]
         return job
+
+    def _leave(self, number: int, need: Need) -> None:
+        if (line := self._lines.get(need)) is not None:
+            line.ready.discard(number)
+            if not line.ready:
+                del self._lines[need]
 
     def ended(self, number: int, state: TaskState) -> list[int]:
         """A job is over. Returns those that waited for it and never can start now."""
         waited = self._dependents.pop(number, set())
-        if state is not TaskState.FINISHED:
-            return sorted(waited)
         for other in waited:
             missing = self._missing[other]
             missing.discard(number)
-            if not missing:
+            if state is TaskState.FINISHED and not missing:
                 del self._missing[other]
                 self.look_again(self._jobs[other])
-        return []
+        return [] if state is TaskState.FINISHED else sorted(waited)
 
     def kinds(self, most: int) -> list[Kind]:
         """What is ready, at most so many of each kind."""
-        found = []
-        for need, line in self._ready.items():
-            if line:
-                number = self._numbers.setdefault(need, len(self._numbers))
-                found.append(Kind(number, need, tuple(islice(line, most))))
-        return found
+        return [
+            Kind(line.number, need, tuple(line.oldest(most))) for need, line in self._lines.items()
+        ]
 
     def explain(self, waiting: Mapping[int, str]) -> None:
         """Keep why the rest waits, by number of kind."""
-        self._why = {need: waiting[n] for need, n in self._numbers.items() if n in waiting}
+        for line in self._lines.values():
+            line.why = waiting.get(line.number, "")
 
     def why(self, job: Job) -> str:
         """Why a job waits, in words."""
@@ -97,4 +119,5 @@ class Waiting:
             return "held"
         if missing := self._missing.get(job.id):
             return f"waits for job {', '.join(map(str, sorted(missing)))}"
-        return self._why.get(self._needs[job.id], job.reason)
+        line = self._lines.get(self._needs[job.id])
+        return (line.why if line is not None else "") or job.reason

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
-import errno
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from treadle.errors import UnavailableError
-from treadle.jobs import store as table
-from treadle.jobs.attempt import Attempt, Ending, Fate, end_marked
+from treadle.jobs import table
+from treadle.jobs.attempt import Attempt, Ending, Fate
+from treadle.jobs.background import Background
 from treadle.jobs.holding import Gatekeeper
+from treadle.jobs.leftovers import end_marked
+from treadle.jobs.live import Live
+from treadle.jobs.pausing import Pauses
 from treadle.jobs.queue import Waiting
+from treadle.jobs.retention import tidy
 from treadle.jobs.spec import Job
 from treadle.jobs.starting import Starter, mark_of
 from treadle.jobs.store import Store
+from treadle.jobs.supervisor.program import PASSING, TRY_AGAIN
 from treadle.schedule.place import Need, Room, best_fit
 from treadle.types import Action, TaskState
 
@@ -29,8 +33,8 @@ _STARTS_AT_ONCE = 16
 _RETRY_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 """How often the queue is looked at though nothing has happened: memory of others may come free."""
-_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""What keeps a job from being started now, and not for ever."""
+_MOST_REFUSALS = 3
+"""So often a supervisor may fail to start a job until that is the job's failure."""
 
 
 class Runner:
@@ -43,6 +47,7 @@ class Runner:
         starter: Starter,
         gatekeeper: Gatekeeper,
         rooms: Callable[[], Sequence[Room]],
+        background: Background,
     ) -> None:
         """Prepare.
 
@@ -52,64 +57,82 @@ class Runner:
             starter: Makes a supervisor's task of a job.
             gatekeeper: Pauses what sits at a turnstile.
             rooms: The devices, with what others than jobs have taken.
+            background: Runs what goes on beside the callers.
         """
         self._store, self._folder, self._starter, self._rooms = store, folder, starter, rooms
-        self.live: dict[int, Job] = {}
+        self._background = background
+        self.live = Live(store, background, self._on_over)
         self.waiting = Waiting()
-        self._gatekeeper = gatekeeper
-        self._at_gate: set[int] = set()
+        self._pauses = Pauses(gatekeeper, self.live, background)
+        self._again_soon: dict[int, str] = {}
         self._taken: dict[int, Need] = {}
         self._attempts: dict[int, Attempt] = {}
-        self._over: dict[int, asyncio.Event] = {}
-        self._unsaved: set[int] = set()
+        self._refusals: dict[int, int] = {}
         self._look = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._paused_until = float("-inf")
 
     async def start(self) -> None:
         """Take up what an earlier node has left: adopt what runs, queue what waits."""
         jobs = await self._store.read(table.unfinished)
-        self.live = {job.id: job for job in jobs}
+        for job in jobs:
+            self.live.add(job)
         for job in jobs:
             if job.state is TaskState.QUEUED:
                 await self.queue(job)
             else:
                 self._taken[job.id] = self._need(job)
-                self._follow(job)
-        self._spawn(self._look_after())
+                self._follow(job, self._attempt(job))
+        self._background.spawn(self._look_after())
 
-    async def close(self) -> None:
-        """Let go: what runs goes on running, and what is known is on the disk."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    def let_go(self) -> None:
+        """What runs goes on running; the next node finds it."""
+        for attempt in self._attempts.values():
+            attempt.let_go()
 
     def look(self) -> None:
         """See soon whether something can be started."""
         self._look.set()
 
-    def over(self, number: int) -> asyncio.Event:
-        """Set once a live job is over, and that is on the disk."""
-        return self._over.setdefault(number, asyncio.Event())
-
-    def log_files(self, job: Job) -> list[Path]:
-        """Where the output of a job's newest attempt is, the older file first."""
-        folder = self._attempt_folder(job)
-        return [folder / "log.1", folder / "log"]
+    def attempt_folder(self, number: int, attempt: int) -> Path:
+        """Of one attempt at a job."""
+        return self._folder / str(number) / str(attempt)
 
     # The queue.
 
-    async def queue(self, job: Job) -> None:
-        """Let a job wait for its turn, or for others; or end it if those have failed."""
-        states = {n: self.live[n].state for n in job.spec.after if n in self.live}
-        if numbers := [n for n in job.spec.after if n not in states]:
-            states |= await self._store.read(lambda c: table.states_of(c, numbers))
+    async def queue(self, job: Job, known: Mapping[int, TaskState] | None = None) -> None:
+        """Let a job wait for its turn, or for others; or end it if those have failed.
+
+        Args:
+            job: It is live.
+            known: States of those that it waits for, as of a moment ago.
+        """
+        states = await self._states(job.spec.after, known or {}) if job.spec.after else {}
         missing = [number for number, state in states.items() if not state.over]
         self.waiting.add(job, self._need(job), missing)
-        for number, state in states.items():
-            if state.over and state is not TaskState.FINISHED:
-                self.finish(job, TaskState.CANCELLED, f"needs job {number}, which is {state}")
-                self.save(job)
-                return
+        failed = [n for n, s in states.items() if s.over and s is not TaskState.FINISHED]
+        if job.cancelled:
+            self.finish(job, TaskState.CANCELLED, job.reason)
+            self.live.save(job)
+        elif failed:
+            reason = f"needs job {failed[0]}, which is {states[failed[0]]}"
+            self.finish(job, TaskState.CANCELLED, reason)
+            self.live.save(job)
+
+    async def _states(
+        self, numbers: Sequence[int], known: Mapping[int, TaskState]
+    ) -> dict[int, TaskState]:
+        """The states of jobs as they are when this returns, and nobody else runs."""
+        while True:
+            # One that was running when somebody looked may have ended since: what is over is so
+            # for ever, and what is live knows best.
+            states = {n: state for n, state in known.items() if state.over}
+            states |= {n: job.state for n in numbers if (job := self.live.get(n)) is not None}
+            unknown = [n for n in numbers if n not in states]
+            if not unknown:
+                return states
+            found = await self._store.read(lambda c, u=unknown: table.states_of(c, u))  # type: ignore[misc]
+            # Forgotten is only what was over; had it failed, nobody would wait for it now.
+            known = states | {n: found.get(n, TaskState.FINISHED) for n in unknown}
 
     async def _look_after(self) -> None:
         """Start what can be started, for ever."""
@@ -120,20 +143,29 @@ class Runner:
             try:
                 await self._pass()
             except UnavailableError as error:
-                _log.error("%s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
+                self._pause(str(error))
+            except Exception:
+                _log.exception("the queue met an error that was not expected")
+                self._pause("")
 
     async def _pass(self) -> None:
-        for number in [*self._unsaved]:
-            await self.save(self.live[number])
-        await self._hold_newcomers()
-        if not len(self.waiting):
+        await self.live.save_again()
+        await self._pauses.hold_newcomers()
+        if not len(self.waiting) or time.monotonic() < self._paused_until:
             return
         starting = sum(self.live[n].state is TaskState.STARTING for n in self._taken)
         most = max(0, _STARTS_AT_ONCE - starting)
         plan = best_fit(self.waiting.kinds(max(1, most)), self._free(), most)
         self.waiting.explain(plan.waiting)
-        await asyncio.gather(*(self._start(action) for action in plan.actions))
+        # All are taken before anything waits: nobody else may take one meanwhile.
+        starts = [self._start(self._take(action)) for action in plan.actions]
+        await asyncio.gather(*starts)
+
+    def _pause(self, why: str) -> None:
+        """Start nothing for a moment."""
+        if why:
+            _log.error("%s", why)
+        self._paused_until = time.monotonic() + _RETRY_SECONDS
 
     def _free(self) -> list[Room]:
         """The rooms less what jobs have taken."""
@@ -157,76 +189,94 @@ class Runner:
     def _need(self, job: Job) -> Need:
         return self._starter.need(job.spec, self._rooms())
 
-    async def _start(self, action: Action) -> None:
-        """Start a job. That it is to be started is on the disk before it is."""
+    def _take(self, action: Action) -> Job:
+        """Take a job out of the queue, with what it gets."""
         job = self.waiting.take(action.task)
         job.state, job.reason, job.devices = TaskState.STARTING, "", action.devices
         job.attempt += 1
         self._taken[job.id] = self._need(job)
+        return job
+
+    async def _start(self, job: Job) -> None:
+        """Start a job. That it is to be started is on the disk before it is."""
+        attempt = self._attempt(job)
         try:
-            await self._write(job)
-            task = await asyncio.to_thread(self._starter.task, job)
-            attempt = self._attempt(job)
-            await asyncio.to_thread(attempt.start, task)
-        except (OSError, KeyError, UnavailableError) as error:
+            await self.live.write(job)
+            if job.cancelled:
+                self._again(job, "")
+                return
+            await asyncio.to_thread(lambda: attempt.start(self._starter.task(job)))
+        except UnavailableError as error:
+            self._again(job, str(error))
+            self._pause("")
+        except Exception as error:
             # It is not started anywhere: its next attempt has another number.
-            self._attempts.pop(job.id, None)
             reason = f"it could not be started: {error}"
-            if isinstance(error, UnavailableError) or getattr(error, "errno", 0) in _PASSING:
+            if isinstance(error, OSError) and error.errno in PASSING:
                 self._again(job, reason)
-                self._unsaved.add(job.id)
-                raise UnavailableError(f"job {job.id}: {reason}") from error
-            self._failed(job, TaskState.FAILED, reason)
-            await self.save(job)
-            return
-        self._follow(job)
+                self._pause(f"job {job.id}: {reason}")
+            else:
+                self._failed(job, TaskState.FAILED, reason)
+        else:
+            self._follow(job, attempt)
 
     # What runs.
 
-    def _attempt_folder(self, job: Job) -> Path:
-        return self._folder / str(job.id) / str(max(1, job.attempt))
-
     def _attempt(self, job: Job) -> Attempt:
-        attempt = Attempt(self._attempt_folder(job), lambda event: self._heard(job, event))
+        folder = self.attempt_folder(job.id, job.attempt)
+        attempt = Attempt(folder, lambda event: self._heard(job, event))
         self._attempts[job.id] = attempt
         return attempt
 
-    def _follow(self, job: Job) -> None:
-        attempt = self._attempts.get(job.id) or self._attempt(job)
-        self._spawn(self._follow_to_the_end(job, attempt))
+    def _follow(self, job: Job, attempt: Attempt) -> None:
+        self._background.spawn(self._follow_to_the_end(job, attempt))
 
     async def _follow_to_the_end(self, job: Job, attempt: Attempt) -> None:
-        fate = await attempt.follow()
-        ending = attempt.ending()
-        if fate is Fate.LOST or ending is None:
+        fate, ending = await attempt.follow()
+        if fate is Fate.NEVER_BEGUN:
+            self._refused(job, attempt)
+        elif fate is Fate.LOST or ending is None:
             left = await asyncio.to_thread(end_marked, mark_of(job))
             complaint = attempt.complaint()
             reason = f"its supervisor was killed; {left} of its processes were ended" + (
                 f" ({complaint})" if complaint else ""
             )
             self._failed(job, TaskState.LOST, reason)
-        elif fate is Fate.NEVER_BEGUN:
-            self._again(job, "the node ended before it was started")
         else:
             self._ended(job, ending)
-        self._attempts.pop(job.id, None)
-        await self.save(job)
         self._look.set()
 
-    def _heard(self, job: Job, event: dict[str, Any]) -> None:
+    def _refused(self, job: Job, attempt: Attempt) -> None:
+        """A supervisor has not begun the job: this node's own has a reason, an earlier one's not.
+
+        What passes is waited for; a supervisor that never starts this job must not be asked for
+        ever.
+        """
+        if attempt.refusal is None:
+            self._again(job, "the node ended before it was started")
+            return
+        reason = f"its supervisor could not start it: {attempt.complaint()}"
+        self._refusals[job.id] = self._refusals.get(job.id, 0) + (attempt.refusal != TRY_AGAIN)
+        if self._refusals[job.id] >= _MOST_REFUSALS:
+            self._failed(job, TaskState.FAILED, reason)
+        else:
+            self._again(job, reason)
+            self._pause(f"job {job.id}: {reason}")
+
+    def _heard(self, job: Job, event: Mapping[str, Any]) -> None:
         """A supervisor says something."""
         match event.get("event"):
             case "running":
                 job.started_at = event["started_at"]
                 job.state = TaskState.PAUSED if event["stopped"] else TaskState.RUNNING
-                self.pass_on(job)
             case "stopped":
                 job.state = TaskState.PAUSED
             case "continued":
                 job.state = TaskState.RUNNING
             case _:
                 return
-        self.save(job)
+        self.pass_on(job)  # what is wanted may have changed since it was told
+        self.live.save(job)
         self._look.set()
 
     def pass_on(self, job: Job) -> None:
@@ -236,36 +286,16 @@ class Runner:
             return
         if job.cancelled:
             attempt.order(do="end", reason=job.reason or "cancelled")
-        elif job.held and job.state is TaskState.RUNNING:
-            self._spawn(self._pause(job, attempt))
-        elif not job.held and job.state is TaskState.PAUSED:
-            self._spawn(self._resume(job, attempt))
+        elif job.id in self._again_soon:
+            attempt.order(do="end", reason=self._again_soon[job.id])
+        else:
+            self._pauses.pass_on(job, attempt)
 
-    async def _pause(self, job: Job, attempt: Attempt) -> None:
-        """Hold a job at its gates; stop its processes if they sit at none."""
-        seats = await asyncio.to_thread(self._gatekeeper.hold, job.id, job.devices)
-        if not seats:
-            attempt.order(do="stop")
-        elif job.held and job.state is TaskState.RUNNING:
-            self._at_gate.add(job.id)
-            job.state, job.reason = TaskState.PAUSED, "held at the gate"
-            self.save(job)
-
-    async def _resume(self, job: Job, attempt: Attempt) -> None:
-        if job.id not in self._at_gate:
-            attempt.order(do="continue")
-            return
-        self._at_gate.discard(job.id)
-        await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)
-        if job.state is TaskState.PAUSED:
-            job.state, job.reason = TaskState.RUNNING, ""
-            self.save(job)
-
-    async def _hold_newcomers(self) -> None:
-        """Hold processes of paused jobs that have come to sit since."""
-        self._at_gate &= self._attempts.keys()
-        for number in [*self._at_gate]:
-            await asyncio.to_thread(self._gatekeeper.hold, number, self.live[number].devices)
+    def again(self, job: Job, reason: str) -> None:
+        """Have what runs of a job ended, and queue it anew: that is not held against it."""
+        if job.state.placed:
+            self._again_soon.setdefault(job.id, reason)
+            self.pass_on(job)
 
     def end(self, job: Job, reason: str) -> None:
         """Have what runs of a job ended."""
@@ -274,12 +304,15 @@ class Runner:
             attempt.order(do="end", reason=reason)
 
     def _ended(self, job: Job, ending: Ending) -> None:
+        again = self._again_soon.pop(job.id, None)
         job.started_at, job.ended_at = ending.started_at or job.started_at, ending.ended_at
         job.exit_code, job.signal = ending.exit_code, ending.signal
         if job.cancelled:
-            self.finish(job, TaskState.CANCELLED, job.reason)
+            self._over(job, TaskState.CANCELLED, job.reason)
+        elif again is not None and ending.told:
+            self._again(job, again)
         elif ending.exit_code == 0 and not ending.told:
-            self.finish(job, TaskState.FINISHED, ending.reason)
+            self._over(job, TaskState.FINISHED, ending.reason)
         else:
             reason = ending.reason or (
                 f"signal {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"
@@ -290,60 +323,51 @@ class Runner:
         """An attempt has failed: another one, if there are any left."""
         job.failures += 1
         if job.cancelled:
-            self.finish(job, TaskState.CANCELLED, job.reason)
+            self._over(job, TaskState.CANCELLED, job.reason)
         elif final or job.failures > job.spec.retries:
-            self.finish(job, state, reason)
+            self._over(job, state, reason)
         else:
             self._again(job, f"attempt {job.attempt} failed: {reason}")
 
     def _again(self, job: Job, reason: str) -> None:
-        self._taken.pop(job.id, None)
+        """Back into the queue."""
         if job.cancelled:
-            self.finish(job, TaskState.CANCELLED, job.reason)
+            self._over(job, TaskState.CANCELLED, job.reason)
             return
+        self._taken.pop(job.id, None)
+        self._attempts.pop(job.id, None)
         job.state, job.reason, job.devices = TaskState.QUEUED, reason, ()
+        job.started_at = job.ended_at = job.exit_code = job.signal = None
         self.waiting.add(job, self._need(job))
+        self.live.save(job)
+
+    def _over(self, job: Job, state: TaskState, reason: str) -> None:
+        self.finish(job, state, reason)
+        self.live.save(job)
 
     def finish(self, job: Job, state: TaskState, reason: str) -> None:
-        """A job is over; so are those that waited for it to succeed."""
+        """A job is over, which its caller writes; so are those that waited for it to succeed."""
+        self._end(job, state, reason)
+        ended = [job]
+        while ended:
+            first = ended.pop()
+            for number in self.waiting.ended(first.id, first.state):
+                other = self.live[number]
+                if not other.state.over:
+                    why = f"needs job {first.id}, which is {first.state}"
+                    self._end(other, TaskState.CANCELLED, why)
+                    self.live.save(other)
+                    ended.append(other)
+
+    def _end(self, job: Job, state: TaskState, reason: str) -> None:
         if job.id in self.waiting:
             self.waiting.take(job.id)
-        self._taken.pop(job.id, None)
+        for held in (self._taken, self._attempts, self._refusals):
+            held.pop(job.id, None)
         job.state, job.reason = state, reason
         if job.ended_at is None:
             job.ended_at = time.time()
-        for number in self.waiting.ended(job.id, state):
-            other = self.live[number]
-            self.finish(other, TaskState.CANCELLED, f"needs job {job.id}, which is {state}")
-            self.save(other)
 
-    # The disk.
-
-    def _write(self, job: Job) -> asyncio.Future[None]:
-        """Write a job as it is now."""
-        written, now = copy.copy(job), time.time()
-        return self._store.write(lambda connection: table.save(connection, written, now))
-
-    def save(self, job: Job) -> asyncio.Task[None]:
-        """Write a job; if the disk does not take it, again later. One that is over is let go."""
-        writing = self._write(job)
-        return self._spawn(self._saved(job, writing, is_over=job.state.over))
-
-    async def _saved(self, job: Job, writing: asyncio.Future[None], *, is_over: bool) -> None:
-        try:
-            await writing
-        except UnavailableError as error:
-            _log.error("%s", error)
-            self._unsaved.add(job.id)
-            return
-        self._unsaved.discard(job.id)
-        if is_over:
-            self.live.pop(job.id, None)
-            if (event := self._over.pop(job.id, None)) is not None:
-                event.set()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def _on_over(self, job: Job) -> None:
+        if job.attempt:
+            self._background.spawn(asyncio.to_thread(tidy, self._folder / str(job.id)))

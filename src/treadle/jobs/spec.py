@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from treadle.errors import InvalidRequestError
 from treadle.types import Priority, TaskState
 
 MOST_JOBS_AT_ONCE = 100_000
+MOST_NUMBER = 2**63 - 1
+"""Of a job: what the database takes."""
 _MOST_WORDS = 4096
 Text = Annotated[str, Meta(max_length=200)]
+Index = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 Seconds = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
 
 
@@ -30,7 +35,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Of a GPU's compute that it reserves, or cores; None: nothing of a GPU, one core."""
     time_limit_seconds: Seconds | None = None
     retries: Annotated[int, Meta(ge=0, le=1000)] = 0
-    after: Annotated[tuple[int, ...], Meta(max_length=1000)] = ()
+    after: Annotated[
+        tuple[Annotated[int, Meta(ge=1, le=MOST_NUMBER)], ...], Meta(max_length=1000)
+    ] = ()
     """Jobs that must have finished, with exit code 0, before."""
     env: dict[str, str] = {}
     cwd: str = ""
@@ -39,7 +46,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Between SIGTERM and SIGKILL when it is to end."""
     log_bytes: Annotated[int, Meta(ge=1 << 12, le=1 << 40)] = 64 << 20
     """At most so much of its output is kept, of the newest."""
-    array_index: Annotated[int, Meta(ge=0)] | None = None
+    array_index: Index | None = None
     service: str = ""
     """Which service it is an instance of, with what identifies its configuration."""
 
@@ -48,9 +55,7 @@ class Submission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request to queue a job, or one for each number of an array."""
 
     job: JobSpec
-    array: Annotated[
-        tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=MOST_JOBS_AT_ONCE)
-    ] = ()
+    array: Annotated[tuple[Index, ...], Meta(max_length=MOST_JOBS_AT_ONCE)] = ()
 
 
 def decode_submission(body: bytes) -> Submission:
@@ -61,7 +66,7 @@ def decode_submission(body: bytes) -> Submission:
     """
     try:
         submission = msgspec.json.decode(body, type=Submission)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequestError(f"not a submission: {error}") from None
     check_spec(submission.job)
     if submission.job.service:
@@ -80,6 +85,8 @@ def check_spec(spec: JobSpec) -> None:
     words = (*spec.command, spec.cwd, *spec.env, *spec.env.values())
     if any("\0" in word for word in words):
         raise InvalidRequestError("a command, folder or variable cannot hold a zero byte")
+    if not spec.name.isprintable():
+        raise InvalidRequestError(f"name: {spec.name!r}; allowed: printable characters")
     if not spec.command[0]:
         raise InvalidRequestError("command: the program's name is empty")
     if spec.cwd and not spec.cwd.startswith("/"):
@@ -125,7 +132,8 @@ class Job(Struct, kw_only=True):
 
     def told(self) -> dict[str, Any]:
         """As the API tells of it: without the environment, which may hold secrets."""
-        content: dict[str, Any] = msgspec.to_builtins(self)
+        known = copy(self)
+        known.spec = replace(self.spec, env={})
+        content: dict[str, Any] = msgspec.to_builtins(known)
         content["name"] = self.name
-        content["spec"].pop("env", None)
         return content

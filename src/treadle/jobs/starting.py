@@ -19,6 +19,7 @@ from treadle.types import Priority
 if TYPE_CHECKING:
     from treadle.jobs.jobs import Caller
 
+ARRAY_INDEX = "TREADLE_ARRAY_INDEX"
 _NICE = {Priority.CRITICAL: 0, Priority.NORMAL: 0, Priority.BACKGROUND: 10}
 UNLIMITED_MEMORY_FRACTION = 0.25
 """Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
@@ -61,10 +62,10 @@ class Starter:
     def task(self, job: Job) -> Task:
         """What its supervisor is to do."""
         spec = job.spec
-        more = {MARK: mark_of(job)[len(MARK) + 1 :]}
+        environment = {**spec.env, MARK: mark_of(job)[len(MARK) + 1 :]}
+        environment.pop(ARRAY_INDEX, None)  # of a job that has submitted this one
         if spec.array_index is not None:
-            more["TREADLE_ARRAY_INDEX"] = str(spec.array_index)
-        environment = {**spec.env, **more}
+            environment[ARRAY_INDEX] = str(spec.array_index)
         gpus = [uuid for uuid in job.devices if uuid != "cpu"]
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         if gpus:

@@ -58,6 +58,8 @@ class JobsTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enabled: bool = True
     memory_fraction: Fraction = 0.25
     """Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
+    keep: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
+    """Jobs that are over and can still be looked at; the oldest beyond are deleted."""
 
 
 class GpuTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

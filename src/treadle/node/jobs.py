@@ -16,7 +16,7 @@ from treadle.jobs.jobs import Jobs
 from treadle.jobs.service import ServiceConfig
 from treadle.jobs.services import Services
 from treadle.jobs.starting import Starter
-from treadle.jobs.store import Store
+from treadle.jobs.store import InUseError, Store
 from treadle.monitor.snapshot import MonitorSnapshot
 from treadle.node.config import JobsTable
 from treadle.node.paths import make_private
@@ -28,6 +28,8 @@ _log = logging.getLogger("treadle.jobs")
 _POLL_SECONDS = 0.05
 _KNOWN_SECONDS = 15.0
 _MOST_TOLD = 100
+_IN_USE_SECONDS = 0.5
+"""Between two looks whether another node has let go of the queue."""
 _KEPT_SECONDS = 0.2
 """Rooms change as fast as memory is used; a queue asks for each job."""
 
@@ -99,21 +101,32 @@ class NodeJobs:
         # The monitor's own thread finds them, and tells nobody.
         while not is_known(self._snapshot()) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
-        try:
-            make_private(self._folder)
-            store = await asyncio.to_thread(Store, self._folder / "jobs.db")
-        except (StartError, OSError) as error:
-            self._reason = str(error)
-            _log.error("there are no jobs: %s", error)
+        store = await self._open()
+        if store is None:
             return
         turnstiles = default_folder()
         turnstiles.mkdir(mode=0o700, parents=True, exist_ok=True)
         starter = Starter(turnstiles, self._config.memory_fraction)
-        jobs = Jobs(store, self._folder, starter, Gatekeeper(turnstiles), self.rooms)
+        keeper = Gatekeeper(turnstiles)
+        jobs = Jobs(store, self._folder, starter, keeper, self.rooms, self._config.keep)
         await jobs.start()
         self._jobs = jobs
         self._services = Services(self._wanted, jobs, self._file.parent)
         await self._services.start()
+
+    async def _open(self) -> Store | None:
+        """Open the queue; if another node has it, as soon as that one has ended."""
+        while True:
+            try:
+                make_private(self._folder)
+                return await asyncio.to_thread(Store, self._folder / "jobs.db")
+            except (StartError, OSError) as error:
+                if self._reason != str(error):
+                    _log.error("there are no jobs: %s", error)
+                self._reason = str(error)
+                if not isinstance(error, InUseError):
+                    return None
+            await asyncio.sleep(_IN_USE_SECONDS)
 
     def rooms(self) -> list[Room]:
         """The devices, with what others have taken."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pwd
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from treadle.errors import ForbiddenError, InvalidRequestError
 from treadle.jobs.jobs import Caller, Jobs
 from treadle.jobs.logs import LogReader
-from treadle.jobs.spec import Job, decode_submission
+from treadle.jobs.spec import decode_submission
 from treadle.node.jobs import NodeJobs
 from treadle.serve.http.answers import JSONAnswer
 from treadle.serve.http.app import is_local
@@ -86,10 +87,11 @@ class JobsApi:
         job = await jobs.get(request.path_params["number"])
         if not caller.owner and job.uid != caller.uid:
             raise ForbiddenError(f"job {job.id} is of user {job.user or job.uid}")
-        reader = LogReader(jobs.log_files(job), _number(request.query_params.get("tail")))
+        tail = _number(request.query_params.get("tail"))
         follow = bool(request.query_params.get("follow"))
         return StreamingResponse(
-            _output(jobs, job, reader, follow=follow), media_type="application/octet-stream"
+            _output(jobs, job.id, max(1, job.attempt), tail, follow=follow),
+            media_type="application/octet-stream",
         )
 
     async def _cancel(self, request: Request) -> Response:
@@ -109,15 +111,23 @@ class JobsApi:
         return JSONAnswer(jobs.told(job))
 
 
-async def _output(jobs: Jobs, job: Job, reader: LogReader, *, follow: bool) -> AsyncIterator[bytes]:
-    """The output as it comes."""
+async def _output(
+    jobs: Jobs, number: int, attempt: int, tail: int | None, *, follow: bool
+) -> AsyncIterator[bytes]:
+    """The output of an attempt as it comes, and of those that follow it."""
     while True:
-        over = not follow or (await jobs.get(job.id)).state.over
-        while data := await asyncio.to_thread(reader.read):
-            yield data
-        if over:
+        with contextlib.closing(LogReader(jobs.log_files(number, attempt), tail)) as reader:
+            while True:
+                job = await jobs.get(number)
+                over, following = job.state.over, job.attempt > attempt
+                while data := await asyncio.to_thread(reader.read):
+                    yield data
+                if over or following or not follow:
+                    break
+                await jobs.wait(number, _FOLLOW_SECONDS)
+        if not (follow and following):
             return
-        await jobs.wait(job.id, _FOLLOW_SECONDS)
+        attempt, tail = attempt + 1, None
 
 
 def caller_of(request: Request) -> Caller:

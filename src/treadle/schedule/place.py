@@ -72,7 +72,7 @@ def best_fit(kinds: Iterable[Kind], rooms: Sequence[Room], most: int) -> Plan:
     while heads:
         priority, job, place, number, kind = heads[0]
         if len(actions) >= most:
-            waiting[number] = f"{most} jobs are being started"
+            waiting[number] = "others are being started"
             heapq.heappop(heads)
             continue
         chosen = _choose(kind.need, rooms, free)
@@ -121,8 +121,6 @@ def _why(
     fitting: int,
 ) -> str:
     what = "GPU" if need.gpus else "CPU"
-    if len(possible) < count:
-        return f"needs {count} {what}s, there are {len(possible)}"
     never = cannot_ever(need, possible)
     if never:
         return never
@@ -131,15 +129,19 @@ def _why(
         return "; ".join(sorted({room.closed for room in possible if room.closed}))
     if count > 1 and fitting:
         return f"needs {count} {what}s with room, {fitting} have it"
-    largest = max(free[room.uuid][0] for room in open_rooms)
-    if largest < need.memory_bytes:
-        return (
-            f"needs {need.memory_bytes / _GIB:.3g} GiB, largest free slot "
-            f"{max(0.0, largest) / _GIB:.3g} GiB"
-        )
-    widest = max(free[room.uuid][1] for room in open_rooms)
+    large = [room for room in open_rooms if free[room.uuid][0] >= need.memory_bytes]
+    if not large:
+        largest = max(free[room.uuid][0] for room in open_rooms)
+        return f"needs {_gib(need.memory_bytes)}, largest free slot {_gib(max(0.0, largest))}"
+    widest = max(free[room.uuid][1] for room in large)
     unit = "of a GPU" if need.gpus else "cores"
-    return f"needs {need.share:g} {unit}, most that is free {max(0.0, widest):.3g}"
+    where = "" if len(large) == len(open_rooms) else " where there is memory for it"
+    return f"needs {need.share:g} {unit}, most that is free{where} {max(0.0, widest):.3g}"
+
+
+def _gib(size: float) -> str:
+    gib = size / _GIB
+    return f"{gib:.0f} GiB" if gib >= 100 else f"{gib:.3g} GiB"
 
 
 def cannot_ever(need: Need, rooms: Sequence[Room]) -> str:
@@ -158,13 +160,13 @@ def cannot_ever(need: Need, rooms: Sequence[Room]) -> str:
     if len(fitting) >= count:
         return ""
     what = "GPU" if need.gpus else "the CPU"
-    largest = max((room.memory_bytes for room in rooms), default=0)
+    if len(rooms) < count:
+        return f"needs {count} {what}{'s' * (count > 1)}, there are {len(rooms) or 'none here'}"
+    largest = max(room.memory_bytes for room in rooms)
     if largest < need.memory_bytes:
-        return (
-            f"needs {need.memory_bytes / _GIB:.3g} GiB, the largest device here has "
-            f"{largest / _GIB:.3g} GiB"
-        )
-    widest = max((room.share for room in rooms), default=0.0)
-    if widest < need.share:
-        return f"needs {need.share:g} cores, {what} has {widest:g}"
+        return f"needs {_gib(need.memory_bytes)}, the largest device here has {_gib(largest)}"
+    widest = max(room.share for room in rooms)
+    if widest < need.share - _ROUNDING:
+        unit = "of a GPU" if need.gpus else "cores"
+        return f"needs {need.share:g} {unit}, {what} has {widest:g}"
     return f"needs {count} {what}s that large, there are {len(fitting)}"

@@ -12,6 +12,7 @@ ENDED = "ended.json"
 _TEMPORARY = "ended.tmp"
 _ROOM_BYTES = 4096
 _LONGEST_REASON = 500
+"""Bytes; written as JSON they may be six times as many, and still fit."""
 
 
 def take_room() -> None:
@@ -40,7 +41,8 @@ def _sync_folder() -> None:
 
 def write_ended(result: dict[str, Any]) -> None:
     """Put ``ended.json`` in place, whole."""
-    result["reason"] = result["reason"][:_LONGEST_REASON]
+    reason = result["reason"].encode(errors="replace")[:_LONGEST_REASON]
+    result["reason"] = reason.decode(errors="ignore")
     with synced(_TEMPORARY) as fd:
         data = json.dumps(result).encode()
         os.write(fd, data.ljust(_ROOM_BYTES))  # spaces: JSON does not mind

@@ -24,6 +24,7 @@ import resource
 import select
 import signal
 import socket
+import sys
 import time
 from typing import Any
 
@@ -32,10 +33,18 @@ from .log import Log
 from .start import FORWARDED, adopt_orphans, become_job, descendants
 
 BEGUN, LOCK, SOCKET, TASK = "begun", "lock", "socket", "task.json"
+PASSING = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+)
+"""What keeps a job from being started now, and not for ever."""
+TRY_AGAIN = 75
+"""Exit code of a supervisor that such a thing has kept from starting its job (EX_TEMPFAIL)."""
 _READ_BYTES = 1 << 16
 _LONGEST_ORDER = 4096
 _LINGER_SECONDS = 0.05
 """Between two looks at processes that are to end."""
+_KILL_SECONDS = 0.5
+"""Between two signals to processes that will not go at once: a disk may hold them."""
 
 
 def now() -> float:
@@ -83,9 +92,11 @@ class Supervisor:
                 self._end(f"its time limit of {limit:g} s was over")
             if self._kill_at is not None and now() >= self._kill_at:
                 self._signal_all(signal.SIGKILL)
+                self._kill_at = now() + _KILL_SECONDS
             self._wait(deadline)
         while self._output >= 0 and self._read_output():
             pass
+        self._log.close()
         return self._result()
 
     def tell(self, event: dict[str, Any]) -> None:
@@ -101,11 +112,16 @@ class Supervisor:
         """Start the job; if that cannot be, why."""
         output, job_output = os.pipe2(os.O_CLOEXEC)
         failed, job_failed = os.pipe2(os.O_CLOEXEC)
-        with synced(BEGUN) as fd:
-            os.write(fd, str(os.getpid()).encode())
-        self._started_at = time.time()
         me = os.getpid()
-        self._pid = os.fork()
+        try:
+            with synced(BEGUN):
+                pass
+            self._started_at = time.time()
+            self._pid = os.fork()
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(BEGUN)
+            raise
         if self._pid == 0:
             become_job(self._task, job_output, job_failed, me)
         os.close(job_output)
@@ -149,16 +165,13 @@ class Supervisor:
                 self._signal_group(number)
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self._pid:
-                self._status = status
-                self._leave_nothing()
+        running = self._status is None
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self._pid:
+                    self._status = found[1]
+        if running and self._status is not None:  # and those that ended with it are gone
+            self._leave_nothing()
 
     def _leave_nothing(self) -> None:
         """End what the job has left running: it is over when its first process is."""
@@ -167,7 +180,8 @@ class Supervisor:
         if left:
             self._signal_all(signal.SIGTERM)
             self._signal_all(signal.SIGCONT)
-            self._kill_at = now() + self._task["grace_seconds"]
+            kill_at = now() + self._task["grace_seconds"]
+            self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
 
     def _end(self, reason: str, grace: float | None = None) -> None:
         """Tell the job to end, and see that it does."""
@@ -185,7 +199,8 @@ class Supervisor:
 
     def _signal_all(self, number: int) -> None:
         """Everything that came of the job, whatever group or session it went into."""
-        self._signal_group(number)
+        if self._status is None:  # after that its number may be another's
+            self._signal_group(number)
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
@@ -219,7 +234,9 @@ class Supervisor:
             client.send(json.dumps(hello).encode() + b"\n")
 
     def _listen(self, fd: int) -> None:
-        client = self._clients[fd]
+        client = self._clients.get(fd)
+        if client is None:
+            return  # it could not be told something meanwhile
         try:
             data = client.recv(_LONGEST_ORDER)
         except OSError:
@@ -234,6 +251,7 @@ class Supervisor:
 
     def _hang_up(self, client: socket.socket) -> None:
         self._poll.unregister(client)
+        self._orders.pop(client.fileno())
         self._clients.pop(client.fileno())
         client.close()
 
@@ -241,7 +259,7 @@ class Supervisor:
         match order["do"]:
             case "end":
                 self._end(str(order["reason"]), order.get("grace_seconds"))
-            case "stop" if self._status is None:
+            case "stop" if self._status is None and self._ending is None:
                 self._stopped = True
                 self._signal_all(signal.SIGSTOP)
                 self.tell({"event": "stopped"})
@@ -256,6 +274,9 @@ class Supervisor:
         reason = self._ending or ""
         if not reason and self._left_behind:
             reason = f"{self._left_behind} processes that it left running were ended"
+        if self._log.lost_bytes:
+            lost = f"{self._log.lost_bytes} bytes of its output were lost: the disk was full"
+            reason = f"{reason}; {lost}" if reason else lost
         if code < 0:
             return self._ended(signal=-code, reason=reason, told=self._ending is not None)
         return self._ended(exit_code=code, reason=reason, told=self._ending is not None)
@@ -290,8 +311,14 @@ def main(folder: str) -> int:
         task = json.load(file)
     adopt_orphans()
     take_room()
-    supervisor = Supervisor(task)
-    result = supervisor.run()
+    try:
+        supervisor = Supervisor(task)
+        result = supervisor.run()
+    except OSError as error:
+        if error.errno not in PASSING or os.path.exists(BEGUN):
+            raise
+        print(error, file=sys.stderr)
+        return TRY_AGAIN
     while True:
         try:
             write_ended(result)

@@ -54,7 +54,7 @@ def become_job(task: dict[str, Any], output: int, failed: int, parent: int) -> N
         if not found.startswith("cannot enter"):
             found, code = f"{task['command'][0]}: command not found", NOT_FOUND
         os.write(failed, f"{code} {found}".encode())
-    except (OSError, ValueError) as error:
+    except Exception as error:
         text = getattr(error, "strerror", None) or str(error)
         if not text.startswith("cannot enter"):
             text = f"{task['command'][0]}: {text}"

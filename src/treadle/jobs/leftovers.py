@@ -1,0 +1,75 @@
+"""Ends what is left of an attempt whose supervisor was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+_ROUNDS = 100
+_ROUND_SECONDS = 0.02
+"""Between two looks: some fork meanwhile, and what is killed needs a moment to be gone."""
+_Seen = Mapping[int, tuple[int, int]]
+"""Parent and session of every process."""
+
+
+def end_marked(mark: str) -> int:
+    """Kill what is left of an attempt; returns how many processes.
+
+    They are known by the mark in their environment: process groups can be left, and numbers are
+    used again. With them go their descendants, and who shares a session with one of them: a
+    program may clear its environment.
+
+    Args:
+        mark: ``NAME=value``.
+    """
+    killed: set[int] = set()
+    for _ in range(_ROUNDS):
+        found = _left(mark.encode())
+        if not found:
+            break
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+        time.sleep(_ROUND_SECONDS)
+    return len(killed)
+
+
+def _left(mark: bytes) -> set[int]:
+    seen: dict[int, tuple[int, int]] = {}
+    marked = set()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            folder, pid = Path(entry.path), int(entry.name)
+            state, parent, _, session, *_ = (
+                (folder / "stat").read_bytes().rpartition(b")")[2].split()
+            )
+            if state in b"ZX":
+                continue
+            seen[pid] = int(parent), int(session)
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                marked.add(pid)
+    return _with_relatives(marked, seen) - {os.getpid()}
+
+
+def _with_relatives(marked: set[int], seen: _Seen) -> set[int]:
+    """The marked ones, who shares a session that is theirs, and all their descendants."""
+    sessions = {seen[pid][1] for pid in marked}
+    theirs = {number for number in sessions if number in marked or number not in seen}
+    found = marked | {pid for pid, (_, session) in seen.items() if session in theirs}
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in seen.items():
+        children.setdefault(parent, []).append(pid)
+    open_ = [*found]
+    while open_:
+        for child in children.get(open_.pop(), ()):
+            if child not in found:
+                found.add(child)
+                open_.append(child)
+    return found

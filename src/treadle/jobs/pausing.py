@@ -1,0 +1,64 @@
+"""Jobs that are paused: at their gates where they sit at some, else stopped."""
+
+from __future__ import annotations
+
+import asyncio
+
+from treadle.jobs.attempt import Attempt
+from treadle.jobs.background import Background
+from treadle.jobs.holding import Gatekeeper
+from treadle.jobs.live import Live
+from treadle.jobs.spec import Job
+from treadle.types import TaskState
+
+
+class Pauses:
+    """Pauses jobs, and lets them go on."""
+
+    def __init__(self, gatekeeper: Gatekeeper, live: Live, background: Background) -> None:
+        """Begin with none.
+
+        Args:
+            gatekeeper: Holds processes at turnstiles.
+            live: The jobs.
+            background: Runs what waits for the gatekeeper.
+        """
+        self._gatekeeper, self._live, self._background = gatekeeper, live, background
+        self._at_gate: set[int] = set()
+
+    def pass_on(self, job: Job, attempt: Attempt) -> None:
+        """See that a job that runs is paused or not, as somebody wants it."""
+        if job.held and job.state is TaskState.RUNNING:
+            self._background.spawn(self._hold(job, attempt))
+        elif not job.held and job.state is TaskState.PAUSED:
+            self._background.spawn(self._let_go(job, attempt))
+
+    async def hold_newcomers(self) -> None:
+        """Hold processes of paused jobs that have come to sit since."""
+        for number in [*self._at_gate]:
+            job = self._live.get(number)
+            if job is None or job.state is not TaskState.PAUSED:
+                self._at_gate.discard(number)
+            else:
+                await asyncio.to_thread(self._gatekeeper.hold, number, job.devices)
+
+    async def _hold(self, job: Job, attempt: Attempt) -> None:
+        seats = await asyncio.to_thread(self._gatekeeper.hold, job.id, job.devices)
+        if not seats:
+            attempt.order(do="stop")
+        elif job.held and job.state is TaskState.RUNNING:
+            self._at_gate.add(job.id)
+            job.state, job.reason = TaskState.PAUSED, "held at the gate"
+            self._live.save(job)
+        else:  # somebody has changed his mind meanwhile
+            await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)
+
+    async def _let_go(self, job: Job, attempt: Attempt) -> None:
+        if job.id not in self._at_gate:
+            attempt.order(do="continue")
+            return
+        self._at_gate.discard(job.id)
+        await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)
+        if job.state is TaskState.PAUSED:
+            job.state, job.reason = TaskState.RUNNING, ""
+            self._live.save(job)
