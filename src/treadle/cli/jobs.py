@@ -73,6 +73,7 @@ def show(number: str, *, as_json: bool) -> None:
         "priority": spec.get("priority", "background"),
         "devices": ", ".join(job["devices"]),
         "memory": f"{memory / _GIB:.3g} GiB" if memory else "no limit",
+        "host": job["bounds"],
         "time limit": duration(spec.get("time_limit_seconds")),
         "after": ", ".join(map(str, spec.get("after", []))),
         "attempt": f"{job['attempt']}; {job['failures']} failed, {spec.get('retries', 0)} retries",

@@ -89,6 +89,7 @@ def submit(
     name: str = "",
     priority: Priority | str = Priority.BACKGROUND,
     memory: int | str | None = None,
+    host_memory: int | str | None = None,
     gpus: int | None = None,
     share: float | None = None,
     time_limit: float | str | None = None,
@@ -104,6 +105,7 @@ def submit(
         name: For people to read.
         priority: Its class.
         memory: GPU memory that it may have, in bytes or as ``"10GiB"``.
+        host_memory: The same of the host.
         gpus: How many; one if there is any, unless given.
         share: Of a GPU that it reserves, or CPU cores.
         time_limit: Seconds, or ``"12h"``, after which it is ended.
@@ -121,6 +123,7 @@ def submit(
         name=name,
         priority=priority,
         memory=memory,
+        host_memory=host_memory,
         gpus=gpus,
         share=share,
         time_limit=time_limit,
@@ -150,6 +153,7 @@ def submission(
     name: str,
     priority: Priority | str,
     memory: int | str | None,
+    host_memory: int | str | None,
     gpus: int | None,
     share: float | None,
     time_limit: float | str | None,
@@ -174,7 +178,8 @@ def submission(
         "command": [*command],
         "name": name,
         "priority": parsed.label,
-        "memory_bytes": parse_bytes(memory) if isinstance(memory, str) else memory,
+        "memory_bytes": _bytes(memory),
+        "host_memory_bytes": _bytes(host_memory),
         "gpus": gpus,
         "share": share,
         "time_limit_seconds": (
@@ -197,6 +202,10 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run(work)
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
+
+
+def _bytes(amount: int | str | None) -> int | None:
+    return parse_bytes(amount) if isinstance(amount, str) else amount
 
 
 def _umask() -> int:

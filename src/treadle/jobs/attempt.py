@@ -56,6 +56,8 @@ class Task(Struct, frozen=True, kw_only=True):
     log_bytes: int
     limits: dict[str, int] = {}
     """Names of resource limits, without RLIMIT_."""
+    cgroup: str = ""
+    """The control group that it enters; empty for none."""
     nice: int = 0
     user: User | None = None
 

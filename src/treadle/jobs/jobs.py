@@ -247,6 +247,14 @@ class Jobs:
         """
         self._runner.end(await self.get(number), reason)
 
+    async def again(self, job: Job, reason: str) -> None:
+        """Have what runs of a job ended, and queue it anew."""
+        self._runner.again(job, reason)
+
+    def on_device(self, uuid: str) -> list[Job]:
+        """The jobs that have a place on a device."""
+        return [job for job in self._runner.live if job.state.placed and uuid in job.devices]
+
     def instances(self) -> list[Job]:
         """The jobs that are lives of services, and not over."""
         return [job for job in self._runner.live if job.spec.service]

@@ -44,6 +44,7 @@ STEPS = (
         "('finished', 'failed', 'cancelled', 'lost')",
         "CREATE INDEX job_ended ON job (ended_at, id) WHERE ended_at IS NOT NULL",
     ),
+    ("ALTER TABLE job ADD COLUMN bounds TEXT NOT NULL DEFAULT ''",),
 )
 """Never changed, only added to: a database of any earlier version takes the steps that it lacks."""
 

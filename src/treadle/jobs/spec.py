@@ -29,6 +29,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     priority: Literal["critical", "normal", "background"] = "background"
     memory_bytes: Annotated[int, Meta(gt=0)] | None = None
     """Limit of GPU memory, on each of its GPUs; without GPUs, of host memory."""
+    host_memory_bytes: Annotated[int, Meta(gt=0)] | None = None
+    """Limit of host memory."""
     gpus: Annotated[int, Meta(ge=0, le=64)] | None = None
     """None: one, if the node has any."""
     share: Annotated[float, Meta(ge=0, le=1024)] | None = None
@@ -121,6 +123,8 @@ class Job(Struct, kw_only=True):
     """Whether somebody wants its end."""
     held: bool = False
     """Whether somebody wants it paused."""
+    bounds: str = ""
+    """What holds it to its limits on the host, in words."""
 
     @property
     def priority(self) -> Priority:

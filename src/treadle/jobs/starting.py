@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from treadle.devices.mps import ClientLimits
 from treadle.jobs.attempt import MARK, Task, User
 from treadle.jobs.holding import seat_name
+from treadle.jobs.limits import HostLimits
 from treadle.jobs.spec import Job, JobSpec
 from treadle.schedule.place import Need, Room
 from treadle.turnstile import TurnstileError
@@ -20,19 +22,36 @@ if TYPE_CHECKING:
     from treadle.jobs.jobs import Caller
 
 ARRAY_INDEX = "TREADLE_ARRAY_INDEX"
-_NICE = {Priority.CRITICAL: 0, Priority.NORMAL: 0, Priority.BACKGROUND: 10}
 UNLIMITED_MEMORY_FRACTION = 0.25
 """Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
+
+
+Parallel = Callable[[str, ClientLimits], dict[str, str]]
 
 
 class Starter:
     """Makes tasks of jobs, for one node."""
 
     def __init__(
-        self, turnstiles: Path, memory_fraction: float = UNLIMITED_MEMORY_FRACTION
+        self,
+        turnstiles: Path,
+        memory_fraction: float = UNLIMITED_MEMORY_FRACTION,
+        limits: HostLimits | None = None,
+        parallel: Parallel = lambda uuid, limits: {},
     ) -> None:
+        """Prepare.
+
+        Args:
+            turnstiles: Their folder.
+            memory_fraction: Of a GPU's memory, what a job without a limit reserves.
+            limits: Bounds jobs on the host.
+            parallel: The variables that a job needs on a GPU in parallel mode, within its limits;
+                none on others.
+        """
         self._turnstiles = turnstiles
         self._memory_fraction = memory_fraction
+        self._limits = limits or HostLimits()
+        self._parallel = parallel
 
     def why_not(self, spec: JobSpec, caller: Caller) -> str:
         """Why a caller cannot have a job run here; empty if nothing is in the way."""
@@ -70,9 +89,15 @@ class Starter:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         if gpus:
             environment |= self._gate(job, gpus, environment)
-        limits = {}
-        if not gpus and spec.memory_bytes is not None:
-            limits["AS"] = spec.memory_bytes
+            limits = ClientLimits(
+                priority=job.priority,
+                sm_fraction=spec.share or None,
+                memory_bytes=spec.memory_bytes,
+            )
+            environment |= self._parallel(gpus[0], limits)
+        host_memory = spec.host_memory_bytes or (None if gpus else spec.memory_bytes)
+        bounds = self._limits.bounds(environment[MARK], job.priority, host_memory)
+        job.bounds = bounds.says
         return Task(
             command=spec.command,
             env=environment,
@@ -81,8 +106,9 @@ class Starter:
             time_limit_seconds=spec.time_limit_seconds,
             grace_seconds=spec.grace_seconds,
             log_bytes=spec.log_bytes,
-            limits=limits,
-            nice=_NICE[job.priority],
+            limits=bounds.limits,
+            nice=bounds.nice,
+            cgroup=bounds.cgroup,
             user=_user(job.uid),
         )
 

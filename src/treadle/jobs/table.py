@@ -14,11 +14,11 @@ from treadle.types import TaskState
 
 _COLUMNS = (
     "id, spec, state, reason, uid, user, peer_pid, attempt, failures, devices, submitted_at, "
-    "started_at, ended_at, exit_code, signal, cancelled, held"
+    "started_at, ended_at, exit_code, signal, cancelled, held, bounds"
 )
 _SAVE = (
     "UPDATE job SET state = ?, reason = ?, attempt = ?, failures = ?, devices = ?, started_at = ?, "
-    "ended_at = ?, exit_code = ?, signal = ?, cancelled = ?, held = ? WHERE id = ?"
+    "ended_at = ?, exit_code = ?, signal = ?, cancelled = ?, held = ?, bounds = ? WHERE id = ?"
 )
 _encode = msgspec.json.Encoder().encode
 _decode_spec = msgspec.json.Decoder(JobSpec).decode
@@ -103,6 +103,7 @@ def save(connection: sqlite3.Connection, job: Job, now: float | None = None) -> 
             job.signal,
             job.cancelled,
             job.held,
+            job.bounds,
             job.id,
         ),
     )
@@ -183,7 +184,7 @@ def _note(connection: sqlite3.Connection, job: Job, now: float) -> None:
 
 def _job(row: Sequence[Any]) -> Job:
     number, spec, state, reason, uid, user, peer_pid, attempt, failures, devices, *rest = row
-    submitted_at, started_at, ended_at, exit_code, signal, cancelled, held = rest
+    submitted_at, started_at, ended_at, exit_code, signal, cancelled, held, bounds = rest
     return Job(
         id=number,
         spec=_decode_spec(spec),
@@ -202,4 +203,5 @@ def _job(row: Sequence[Any]) -> Job:
         signal=signal,
         cancelled=bool(cancelled),
         held=bool(held),
+        bounds=bounds,
     )

@@ -79,7 +79,7 @@ class Monitor:
         self._reader: Reader | None = None
         self._descriptor: int | None = None
         self._helper: Helper | None = None
-        self._trouble: Callable[[float], str] = lambda _: "the devices are being looked for"
+        self._trouble: Callable[[float], str] = _looking
         self._reasons: tuple[str, ...] = ()
         self._restarts = 0
         self._hangs: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -129,6 +129,7 @@ class Monitor:
             devices=views(reader, now, text, left_out) if reader else (),
             reasons=reasons,
             trouble=text,
+            looking=trouble is _looking,
             restarts=restarts,
             helper_pid=helper.pid if helper else None,
             left_out=left_out,
@@ -294,6 +295,10 @@ class Monitor:
             self._events.append(event)
             self._event_count += 1
         self._on_event(event)
+
+
+def _looking(_: float) -> str:
+    return "the devices are being looked for"
 
 
 def _no_trouble(_: float) -> str:

@@ -41,6 +41,8 @@ class MonitorSnapshot:
     """Why there are no other devices."""
     trouble: str = ""
     """What keeps readings from coming; empty if nothing does."""
+    looking: bool = False
+    """Whether nobody knows yet which devices there are."""
     restarts: int = 0
     helper_pid: int | None = None
     left_out: tuple[SourceEntry, ...] = field(default=())

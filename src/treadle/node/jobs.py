@@ -10,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from treadle.devices.cpu import cpu_device
+from treadle.devices.device import DeviceKind
 from treadle.errors import StartError, UnavailableError
 from treadle.jobs.holding import Gatekeeper
 from treadle.jobs.jobs import Jobs
 from treadle.jobs.service import ServiceConfig
 from treadle.jobs.services import Services
+from treadle.jobs.spec import Job
 from treadle.jobs.starting import Starter
 from treadle.jobs.store import InUseError, Store
 from treadle.monitor.snapshot import MonitorSnapshot
-from treadle.node.config import JobsTable
-from treadle.node.paths import make_private
-from treadle.node.rooms import find_rooms, is_known
+from treadle.node.config import GpuTable, JobsTable
+from treadle.node.modes import GpuModes
+from treadle.node.paths import make_private, runtime_folder
+from treadle.node.rooms import find_rooms
 from treadle.schedule.place import Room
 from treadle.turnstile import default_folder
+from treadle.types import Mode
 
 _log = logging.getLogger("treadle.jobs")
 _POLL_SECONDS = 0.05
@@ -41,6 +45,7 @@ class NodeJobs:
         self,
         config: JobsTable,
         services: Sequence[ServiceConfig],
+        gpus: Sequence[GpuTable],
         file: Path,
         folder: Path,
         snapshot: Callable[[], MonitorSnapshot],
@@ -50,16 +55,19 @@ class NodeJobs:
         Args:
             config: The ``[jobs]`` table.
             services: The ``[[service]]`` tables.
+            gpus: The ``[[gpu]]`` tables.
             file: The configuration file.
             folder: For the database and the jobs' folders.
             snapshot: What the monitor sees.
         """
         self._config, self._folder, self._snapshot = config, folder, snapshot
-        self._wanted, self._file = services, file
+        self._wanted, self._gpus, self._file = services, gpus, file
+        self._modes: GpuModes | None = None
         self._services: Services | None = None
         self._cpu = cpu_device()
         self._rooms: list[Room] = []
         self._looked_at = float("-inf")
+        self._opened: Jobs | None = None
         self._jobs: Jobs | None = None
         self._reason = "the node has not found its devices yet"
         if not config.enabled:
@@ -84,12 +92,19 @@ class NodeJobs:
     def status(self) -> dict[str, Any]:
         """What the node's status tells of them."""
         if self._jobs is None:
-            nothing: dict[str, Any] = {"counts": {}, "services": [], "placed": [], "waiting": []}
+            nothing: dict[str, Any] = {
+                "counts": {},
+                "services": [],
+                "modes": [],
+                "placed": [],
+                "waiting": [],
+            }
             return {"trouble": self._reason, **nothing}
         return {
             "trouble": "",
             "counts": self._jobs.counts(),
             "services": self._services.told() if self._services is not None else [],
+            "modes": [] if self._modes is None else self._modes.told(),
             **self._jobs.overview(_MOST_TOLD),
         }
 
@@ -99,17 +114,26 @@ class NodeJobs:
             return
         deadline = time.monotonic() + _KNOWN_SECONDS
         # The monitor's own thread finds them, and tells nobody.
-        while not is_known(self._snapshot()) and time.monotonic() < deadline:  # noqa: ASYNC110
+        while self._snapshot().looking and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
         store = await self._open()
         if store is None:
             return
         turnstiles = default_folder()
         turnstiles.mkdir(mode=0o700, parents=True, exist_ok=True)
-        starter = Starter(turnstiles, self._config.memory_fraction)
+        modes = self._modes = GpuModes(
+            self._wanted_modes(),
+            make_private(runtime_folder()),
+            self._folder / "modes.json",
+            users=self._users,
+            again=self._again,
+        )
+        starter = Starter(turnstiles, self._config.memory_fraction, parallel=modes.environment)
         keeper = Gatekeeper(turnstiles)
         jobs = Jobs(store, self._folder, starter, keeper, self.rooms, self._config.keep)
+        self._opened = jobs
         await jobs.start()
+        await modes.start()
         self._jobs = jobs
         self._services = Services(self._wanted, jobs, self._file.parent)
         await self._services.start()
@@ -128,11 +152,40 @@ class NodeJobs:
                     return None
             await asyncio.sleep(_IN_USE_SECONDS)
 
+    @property
+    def modes(self) -> GpuModes:
+        """The modes of the GPUs.
+
+        Raises:
+            UnavailableError: If they are not known yet.
+        """
+        if self._modes is None or self._jobs is None:
+            raise UnavailableError(self._reason, retry_after_seconds=1.0)
+        return self._modes
+
+    def _users(self, uuid: str) -> list[Job]:
+        return [] if self._opened is None else self._opened.on_device(uuid)
+
+    async def _again(self, job: Job, reason: str) -> None:
+        if self._opened is not None:
+            await self._opened.again(job, reason)
+
+    def _wanted_modes(self) -> dict[str, Mode]:
+        """What the configuration says of each GPU."""
+        found = {}
+        for view in self._snapshot().devices:
+            info = view.info
+            if info.kind is DeviceKind.CPU:
+                continue
+            tables = [table for table in self._gpus if table.matches(info.index, info.uuid)]
+            found[info.uuid] = Mode(tables[-1].mode) if tables else Mode.TURNS
+        return found
+
     def rooms(self) -> list[Room]:
         """The devices, with what others have taken."""
         now = time.monotonic()
         if now - self._looked_at > _KEPT_SECONDS:
-            self._rooms, self._looked_at = find_rooms(self._snapshot(), self._cpu), now
+            self._rooms, self._looked_at = find_rooms(self._snapshot(), self._cpu, self._modes), now
         return self._rooms
 
     async def close(self) -> None:
@@ -140,5 +193,7 @@ class NodeJobs:
         jobs, self._jobs, self._reason = self._jobs, None, "the node is ending"
         if self._services is not None:
             await self._services.close()
+        if self._modes is not None:
+            await self._modes.close()
         if jobs is not None:
             await jobs.close()

@@ -8,6 +8,7 @@ import os
 import pwd
 from collections.abc import AsyncIterator
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -20,13 +21,21 @@ from treadle.node.jobs import NodeJobs
 from treadle.serve.http.answers import JSONAnswer
 from treadle.serve.http.app import is_local
 from treadle.serve.http.body import read_body
-from treadle.types import TaskState
+from treadle.types import Mode, TaskState
 
 _MOST_BODY_BYTES = 16 << 20
 _MOST_LISTED, _USUALLY_LISTED = 10_000, 100
 _MOST_WAIT_SECONDS = 60.0
 _FOLLOW_SECONDS = 0.2
 _MOST_DIGITS = 15
+
+
+class ModeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request to give a GPU another mode."""
+
+    mode: Mode
+    restart: bool = False
+    """Whether its jobs are started again for that; else it changes once they are over."""
 
 
 class JobsApi:
@@ -45,6 +54,8 @@ class JobsApi:
             Route(one + "/cancel", self._cancel, methods=["POST"]),
             Route(one + "/pause", self._pause, methods=["POST"]),
             Route(one + "/resume", self._resume, methods=["POST"]),
+            Route("/treadle/v1/modes", self._modes, methods=["GET"]),
+            Route("/treadle/v1/modes/{uuid}", self._change_mode, methods=["POST"]),
         ]
 
     async def _submit(self, request: Request) -> Response:
@@ -104,6 +115,22 @@ class JobsApi:
 
     async def _resume(self, request: Request) -> Response:
         return await self._hold(request, on=False)
+
+    async def _modes(self, request: Request) -> Response:
+        caller_of(request)
+        return JSONAnswer({"gpus": self._node.modes.told()})
+
+    async def _change_mode(self, request: Request) -> Response:
+        if not caller_of(request).owner:
+            raise ForbiddenError("the mode of a GPU is for the node's owner to change")
+        body = await read_body(request.receive, _MOST_BODY_BYTES)
+        try:
+            wanted = msgspec.json.decode(body, type=ModeChange)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidRequestError(f"not a change of mode: {error}") from None
+        modes = self._node.modes
+        modes.change(request.path_params["uuid"], wanted.mode, restart=wanted.restart)
+        return JSONAnswer({"gpus": modes.told()}, 202)
 
     async def _hold(self, request: Request, *, on: bool) -> Response:
         jobs = self._node.jobs

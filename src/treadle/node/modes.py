@@ -69,6 +69,7 @@ class GpuModes:
             uuid: Gpu(uuid, self._changed.get(uuid, mode)) for uuid, mode in wanted.items()
         }
         self._look = asyncio.Event()
+        self._stepping = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -78,9 +79,9 @@ class GpuModes:
                 try:
                     await self._start(gpu)
                     gpu.mode = Mode.PARALLEL
-                except MpsError as error:
+                except (MpsError, ValueError) as error:
                     self._failed(gpu, str(error))
-        await self._step()
+        await self.step()
         self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
@@ -151,17 +152,19 @@ class GpuModes:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look.wait(), _CHECK_SECONDS)
             self._look.clear()
-            await self._step()
+            await self.step()
 
-    async def _step(self) -> None:
-        for gpu in self._gpus.values():
-            try:
-                if gpu.mode is not gpu.wanted:
-                    await self._turn(gpu)
-                elif gpu.daemon is not None:
-                    await self._look_after(gpu, gpu.daemon)
-            except MpsError as error:
-                self._failed(gpu, str(error))
+    async def step(self) -> None:
+        """Do what is to be done now."""
+        async with self._stepping:
+            for gpu in self._gpus.values():
+                try:
+                    if gpu.mode is not gpu.wanted:
+                        await self._turn(gpu)
+                    elif gpu.daemon is not None:
+                        await self._look_after(gpu, gpu.daemon)
+                except (MpsError, ValueError) as error:
+                    self._failed(gpu, str(error))
 
     async def _turn(self, gpu: Gpu) -> None:
         """Change a GPU's mode, once nothing runs there."""

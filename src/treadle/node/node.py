@@ -82,7 +82,12 @@ class Node:
         self._monitor = NodeMonitor(config.node.devices)
         registry.register(DeviceMetrics(self._monitor.snapshot))
         self._jobs = NodeJobs(
-            config.jobs, config.service, file, state_folder() / "jobs", self._monitor.snapshot
+            config.jobs,
+            config.service,
+            config.gpu,
+            file,
+            state_folder() / "jobs",
+            self._monitor.snapshot,
         )
         self._engine = Engine(
             queue, Capacity(urgent_overtakes=policy.preempts), models, clock, metrics

@@ -39,6 +39,8 @@ class Room:
     """Of the whole device: 1 for a GPU, its cores for the CPU."""
     free_memory_bytes: int
     free_share: float
+    single: bool = False
+    """Whether only jobs of one GPU can run there."""
     closed: str = ""
     """Why nothing may start there now; empty if it may."""
 
@@ -102,6 +104,7 @@ def _choose(
         (free[room.uuid][0] - need.memory_bytes, free[room.uuid][1] - need.share, room.uuid)
         for room in possible
         if not room.closed
+        and not (room.single and count > 1)
         and free[room.uuid][0] >= need.memory_bytes
         and free[room.uuid][1] >= need.share - _ROUNDING
     )
@@ -127,6 +130,9 @@ def _why(
     open_rooms = [room for room in possible if not room.closed]
     if len(open_rooms) < count:
         return "; ".join(sorted({room.closed for room in possible if room.closed}))
+    shared = [room for room in open_rooms if not room.single]
+    if count > 1 and len(shared) < count:
+        return f"needs {count} {what}s in turns mode, there are {len(shared)}"
     if count > 1 and fitting:
         return f"needs {count} {what}s with room, {fitting} have it"
     large = [room for room in open_rooms if free[room.uuid][0] >= need.memory_bytes]

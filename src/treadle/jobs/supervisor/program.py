@@ -319,6 +319,9 @@ def main(folder: str) -> int:
             raise
         print(error, file=sys.stderr)
         return TRY_AGAIN
+    if task["cgroup"]:
+        with contextlib.suppress(OSError):  # what cannot be ended is still in it
+            os.rmdir(task["cgroup"])
     while True:
         try:
             write_ended(result)

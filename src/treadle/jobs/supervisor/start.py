@@ -30,6 +30,9 @@ def become_job(task: dict[str, Any], output: int, failed: int, parent: int) -> N
         for number in (*FORWARDED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+        if task["cgroup"]:
+            with open(task["cgroup"] + "/cgroup.procs", "w") as group:
+                group.write("0")
         for name, limit in task["limits"].items():
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
         if task["nice"]:
