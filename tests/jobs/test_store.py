@@ -308,7 +308,8 @@ def test_an_earlier_layout_is_brought_up_to_date_with_what_it_holds(
     if version:
         job = table.find(old, 1)
         assert job is not None
-        assert (job.spec.command, job.ended_at) == (("true",), None)
+        # The second step takes the end from those that are not over.
+        assert (job.spec.command, job.ended_at) == (("true",), None if version < 2 else 2.0)
     old.close()
     fresh.close()
 
