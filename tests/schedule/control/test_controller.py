@@ -12,7 +12,7 @@ from treadle.schedule.control import Action, Controller, KnobError, Knobs, Obser
 from treadle.schedule.control.levels import settings_at
 from treadle.types import Priority
 
-USUAL = settings_at(0.5, 0.01, equals_matter=False)
+USUAL = settings_at(0.5, 0.01)
 
 
 def test_without_an_objective_the_knobs_are_as_usual_and_the_minimum_duty_is_kept() -> None:
@@ -55,7 +55,7 @@ def test_a_missed_objective_takes_back_half_at_once() -> None:
 def test_an_objective_missed_by_far_takes_back_everything_at_once() -> None:
     driver = Driver()
     driver.run(60)
-    driver.run(3 * STEP, late_every=2)
+    driver.run(0.5, late_every=2)
     assert driver.level == 0.0
 
 
@@ -63,7 +63,7 @@ def test_what_was_in_line_at_a_change_is_not_held_against_the_new_settings() -> 
     driver = Driver()
     driver.run(60)
     before = len(driver.decisions)
-    driver.run(2 * STEP, count=100, late_every=20)  # the second comes within the settling time
+    driver.run(2 * STEP, count=100, late_every=8)  # the second comes within the settling time
     assert sum(bool(one.changed) for one in driver.decisions[before:]) == 1
 
 
@@ -157,6 +157,23 @@ def test_a_rolling_window_is_counted_once() -> None:
     for _ in range(100):  # 5 s of windows of 1 s
         driver.step(counted(driver.now + STEP, 200, 1, window=1.0))
     assert driver.controller.report().tasks[0].misses.requests == 1000
+
+
+def test_windows_longer_than_the_memory_of_late_requests_still_count() -> None:
+    driver = Driver()
+    for minute in range(1, 4):
+        for _ in range(1200):
+            driver.step(counted(100.0 + 60 * minute, 5000, 500, window=60.0))
+    assert driver.level == 0.0
+
+
+def test_a_window_that_makes_no_sense_is_not_counted() -> None:
+    driver = Driver()
+    for at, count, length in ((1e9, 10, 1.0), (float("nan"), 10, 1.0), (100.0, 10, -1.0)):
+        driver.step(counted(at, count, count, window=length))
+    driver.step(counted(100.0, -10, 5))
+    assert driver.controller.report().tasks[0].misses.requests == 0
+    assert driver.level == 0.5
 
 
 def test_the_same_observations_give_the_same_decisions() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from tests.schedule.control.drive import Driver
+from tests.schedule.control.drive import Driver, counted
 
-from treadle.schedule.control import Action
+from treadle.schedule.control import Action, Controller, Knobs, Observation, TaskLatency
+from treadle.types import Objective, Priority
 
 
 def test_missed_even_alone_is_reported_with_what_it_takes() -> None:
@@ -74,3 +75,25 @@ def test_a_short_burst_of_misses_is_no_impossibility() -> None:
     driver.run(30)
     assert driver.impossible == ""
     assert not any(one.action is Action.TRY_ALONE for one in driver.decisions)
+
+
+def test_normal_work_is_not_stopped_to_see_what_critical_work_takes_alone() -> None:
+    controller, now = Controller("GPU-0", Knobs()), 100.0
+    for _ in range(600):
+        now += 0.05
+        tasks = tuple(
+            TaskLatency(
+                task=priority.label,
+                priority=priority,
+                objective=Objective(p99_seconds=0.01),
+                latency=counted(now, 20, late),
+            )
+            for priority, late in ((Priority.CRITICAL, 5), (Priority.NORMAL, 0))
+        )
+        controller.step(Observation(tasks=tasks, neighbours=("training",)), now)
+        assert controller.last.action is not Action.TRY_ALONE
+        assert controller.last.settings["linger_seconds"] == 0.0
+    critical, normal = controller.report().tasks
+    assert "normal work would have to stop" in critical.impossible
+    assert normal.impossible == ""
+    assert controller.last.settings["duty_fraction"] == 0.01

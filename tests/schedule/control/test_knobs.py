@@ -99,13 +99,13 @@ def test_every_level_is_within_what_the_page_takes(level: float) -> None:
 
 
 def test_the_usual_settings_are_those_of_a_new_page() -> None:
-    usual = page_values(settings_at(0.5, 0.01, equals_matter=False))
+    usual = page_values(settings_at(0.5, 0.01))
     assert usual == {name: KNOBS[name].usual for name in usual}
     assert usual == page_values({knob.name: knob.usual for knob in turnstile_knobs("me")})
 
 
 def test_a_higher_level_is_never_less_generous() -> None:
-    levels = [settings_at(n / 50, 0.02, equals_matter=False) for n in range(51)]
+    levels = [settings_at(n / 50, 0.02) for n in range(51)]
     for lower, higher in itertools.pairwise(levels):
         assert higher["budget_seconds"] > lower["budget_seconds"]
         assert higher["linger_seconds"] <= lower["linger_seconds"]

@@ -29,6 +29,10 @@ class Ceiling:
             return 1.0
         return max(0.0, self._level - self._tuning.margin)
 
+    def is_near(self, level: float) -> bool:
+        """Whether a level is at or above the one that failed, if only long ago."""
+        return self._level is not None and level >= self._level - self._tuning.margin
+
     def words(self, now: float) -> str:
         assert self._level is not None
         left = max(0.0, self._until - now)

@@ -15,6 +15,7 @@ from treadle.schedule.control.decision import Action, ControlReport, Decision, T
 from treadle.schedule.control.evidence import Standing
 from treadle.schedule.control.knobs import DUTY, KnobError, Knobs, turnstile_knobs
 from treadle.schedule.control.levels import GENEROUS, PROTECTIVE, USUAL, settings_at, stopped
+from treadle.schedule.control.loadwatch import LoadWatch
 from treadle.schedule.control.misses import MissBook
 from treadle.schedule.control.observation import Observation
 from treadle.schedule.control.promise import Outcome, Promise
@@ -48,8 +49,10 @@ class Controller:
         self._promises: dict[str, Promise] = {}
         self._misses = MissBook()
         self._ceiling = Ceiling(self._tuning)
-        self._level, self._equals_matter = USUAL, False
-        self._settings = settings_at(USUAL, minimum_duty_fraction, equals_matter=False)
+        self._load = LoadWatch(self._tuning)
+        self._level = USUAL
+        self._equals_matter = self._classes_mixed = False
+        self._settings = settings_at(USUAL, minimum_duty_fraction)
         self._proven = True
         self._alone: list[Promise] = []
         self._alone_since = 0.0
@@ -95,6 +98,7 @@ class Controller:
         now = now if self._now is None else max(now, self._now)
         self._follow(observation, now)
         self._heed_neighbours(observation.neighbours, now)
+        risen = self._load.rose(observation.gate.critical_busy_fraction, now)
         for promise in self._promises.values():
             promise.judge(now)
         if not self._promises:
@@ -103,6 +107,9 @@ class Controller:
             self._go(USUAL, Action.PROTECT, f"no objective: lower work has at least {duty}", now)
         elif self._alone:
             self._go_on_alone(now)
+        elif risen is not None and self._level > USUAL:
+            words = f"urgent work's load rose from {risen[0]:.0%} to {risen[1]:.0%}"
+            self._go(USUAL, Action.FALL_BACK, words, now)
         else:
             self._decide(observation, now)
         self._now = now
@@ -112,6 +119,8 @@ class Controller:
         """Take in the tasks that have an objective, and forget those that have gone."""
         self._misses.saw(observation.neighbours, now)
         followed: dict[str, Promise] = {}
+        classes = {one.priority for one in observation.tasks} - {Priority.BACKGROUND}
+        self._classes_mixed = len(classes) > 1
         self._equals_matter = False
         for one in observation.tasks:
             seconds = one.objective.p99_seconds
@@ -126,7 +135,8 @@ class Controller:
                 self._misses.add(one.task, window)
         self._misses.keep(frozenset(followed))
         self._promises = followed
-        self._alone = [one for one in self._alone if one in followed.values()]
+        still = () if self._classes_mixed else tuple(followed.values())
+        self._alone = [one for one in self._alone if one in still]
 
     def _heed_neighbours(self, neighbours: tuple[str, ...] | None, now: float) -> None:
         """What was learned was learned beside others: with new ones it is no longer known."""
@@ -198,6 +208,10 @@ class Controller:
             for one in missed:
                 one.conclude(now, timeout=True)
             self._go(min(self._level, USUAL), Action.HOLD, self._say_impossible(), now)
+        elif self._classes_mixed:
+            for one in missed:
+                one.give_up("normal work would have to stop", now)
+            self._go(self._level, Action.HOLD, self._say_impossible(), now)
         else:
             self._alone, self._alone_since = missed, now
             self._set(stopped(), Action.TRY_ALONE, f"to see what it takes alone: {words}", now)
@@ -237,13 +251,20 @@ class Controller:
             self._go(self._level, Action.HOLD, f"{why}; {words}", now)
         else:
             tuning = self._tuning
-            step = tuning.step_up if self._level >= USUAL else tuning.step_up_below_usual
+            step = tuning.step_up_below_usual
+            if self._level >= USUAL or self._ceiling.is_near(self._level + step):
+                step = tuning.step_up
             most = limit if self._level >= USUAL else min(limit, USUAL)
             self._go(min(most, self._level + step), Action.GIVE, words, now)
 
     def _go(self, level: float, action: Action, reason: str, now: float) -> None:
         self._level = level
-        wanted = settings_at(level, self._minimum_duty, equals_matter=self._equals_matter)
+        wanted = settings_at(
+            level,
+            self._minimum_duty,
+            equals_matter=self._equals_matter,
+            classes_mixed=self._classes_mixed,
+        )
         self._set(wanted, action, reason, now)
 
     def _set(self, wanted: Mapping[str, float], action: Action, reason: str, now: float) -> None:

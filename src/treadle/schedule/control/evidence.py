@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import deque
 from dataclasses import dataclass
 
 from treadle.schedule.control.chance import at_least, at_most
 from treadle.schedule.control.tuning import Tuning
+from treadle.schedule.control.windows import Sums, Windows, merged_p99_seconds
 from treadle.types import NEAR_FRACTION, LatencyKind, LatencyWindow
 
 _OVERLAP = 0.05
 """Part of a window by which it may begin before the last one ended: clocks are read late."""
-_ROUNDING = 1e-6
 _COUNTED = (LatencyKind.SAMPLES, LatencyKind.HISTOGRAM)
 
 
@@ -36,23 +35,13 @@ class Verdict:
     severe: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """Of several windows, one behind the other."""
-
-    count: int = 0
-    over_least: int = 0
-    over_most: int = 0
-    near_most: int = 0
-
-
 class Evidence:
     """The windows of one task, without overlaps, since the knobs last changed for it."""
 
     def __init__(self, objective_seconds: float, tuning: Tuning, now: float) -> None:
         self.objective_seconds = objective_seconds
         self._tuning = tuning
-        self._windows: deque[LatencyWindow] = deque()
+        self._windows = Windows()
         self._began = self._since = now
         self._ended = -math.inf
         self._newest: LatencyWindow | None = None
@@ -89,51 +78,35 @@ class Evidence:
             self.last_late = window.at
         if window.start >= self._since:
             self._windows.append(window)
-        while self._windows and self._windows[0].at <= now - self._tuning.horizons[-1]:
-            self._windows.popleft()
+        self._windows.forget_before(self._oldest(now))
         return window
 
     def _is_next(self, window: LatencyWindow, now: float) -> bool:
         slack = _OVERLAP * window.window_seconds
-        return self._ended - slack <= window.start and self._ended < window.at <= now
+        follows = self._ended - slack <= window.start and self._ended < window.at <= now
+        return follows and window.window_seconds >= 0 and (window.count or 0) >= 0
 
-    def sums(self, now: float, horizons: tuple[float, ...] = (math.inf,)) -> list[Sums]:
-        """Over the windows that began within each of the horizons, the shortest first."""
-        found: list[Sums] = []
-        count = least = most = near = 0
-        starts = [now - horizon for horizon in horizons]
-        for window in reversed(self._windows):
-            while window.start < starts[len(found)]:
-                found.append(Sums(count, least, most, near))
-                if len(found) == len(starts):
-                    return found
-            count += window.count or 0
-            if window.over is not None and window.near is not None:
-                least, most = least + window.over[0], most + window.over[1]
-                near += window.near[1]
-        found += [Sums(count, least, most, near)] * (len(starts) - len(found))
-        return found
+    def _oldest(self, now: float, horizon: float | None = None) -> float:
+        """The start of the windows that a horizon reaches: the one that it cuts is whole."""
+        newest = self._newest.window_seconds if self._newest is not None else 0.0
+        horizon = self._tuning.doubts[-1][0] if horizon is None else horizon
+        return now - horizon - newest
 
-    def p99_seconds(self) -> float | None:
-        """Of all windows together, from their own.
+    def sums(self, now: float) -> Sums:
+        """Over the longest horizon."""
+        return self._windows.sums(self._oldest(now))
 
-        Each has a hundredth of its requests above its own, and at least one at it.
-        """
-        known = [(w.p99_seconds, w.count) for w in self._windows if w.count and w.p99_seconds]
-        beyond = sum(count for _, count in known) * self._tuning.allowed_fraction
-        for p99, count in sorted(known, reverse=True):
-            beyond -= max(1.0, count * self._tuning.allowed_fraction)
-            if beyond <= _ROUNDING:
-                return p99
-        return None
+    def p99_seconds(self, now: float) -> float | None:
+        """Of all requests within the longest horizon."""
+        return merged_p99_seconds(self._windows.since(self._oldest(now)))
 
     def judge(self, now: float) -> Verdict:
         """How the task stands now."""
         if (reason := self._why_unknown(now)) is not None:
             return Verdict(standing=Standing.UNKNOWN, words=reason)
-        known = [window for window in self._windows if window.count]
-        if known and (known[-1].over is None or known[-1].kind not in _COUNTED):
-            return self._judge_quantile(known)
+        newest = self._newest
+        if newest is not None and not self.counted:
+            return self._judge_quantile(now, summary=newest.kind is LatencyKind.SUMMARY)
         return self._judge_counts(now)
 
     def _why_unknown(self, now: float) -> str | None:
@@ -162,16 +135,19 @@ class Evidence:
         tuning = self._tuning
         allowed = tuning.allowed_fraction
         sums = Sums()
-        for sums in self.sums(now, tuning.horizons):
-            if sums.over_least and at_least(sums.over_least, sums.count, allowed) < tuning.doubt:
+        doubt = 0.0
+        for horizon, doubt in tuning.doubts:
+            sums = self._windows.sums(self._oldest(now, horizon))
+            if sums.over_least and at_least(sums.over_least, sums.count, allowed) < doubt:
                 return Verdict(
                     standing=Standing.MISSED,
                     words=self._words(sums),
-                    severe=sums.over_least >= tuning.severe_fraction * sums.count,
+                    severe=sums.over_least
+                    >= max(tuning.severe_count, tuning.severe_fraction * sums.count),
                 )
         words = self._words(sums)
         if sums.over_most > sums.over_least and (
-            at_least(sums.over_most, sums.count, allowed) < tuning.doubt
+            at_least(sums.over_most, sums.count, allowed) < doubt
         ):
             return Verdict(standing=Standing.UNKNOWN, words=f"its buckets cannot tell: {words}")
         nearly = tuning.nearly_fraction * sums.count
@@ -181,13 +157,14 @@ class Evidence:
             return Verdict(standing=Standing.MET, words=words)
         return Verdict(standing=Standing.HELD, words=words)
 
-    def _judge_quantile(self, known: list[LatencyWindow]) -> Verdict:
+    def _judge_quantile(self, now: float, *, summary: bool) -> Verdict:
         """Of a P99 alone: how many were late is not known, nor, of a summary, since when."""
+        known = [window for window in self._windows.since(self._oldest(now)) if window.count]
         p99s = [window.p99_seconds for window in known if window.p99_seconds is not None]
         if not p99s:
-            return Verdict(standing=Standing.UNKNOWN, words="its P99 is not known")
+            return Verdict(standing=Standing.HELD, words="no requests since the last change")
         count = sum(window.count or 0 for window in known)
-        own = " over the server's own window" if known[-1].kind is LatencyKind.SUMMARY else ""
+        own = " over the server's own window" if summary else ""
         words = (
             f"a P99 of {milliseconds(p99s[-1])}{own},"
             f" {milliseconds(self.objective_seconds)} promised"

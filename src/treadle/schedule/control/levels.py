@@ -42,16 +42,23 @@ STOP_LINGER_SECONDS = 1.0
 """The longest that a gate honours: lower work then runs only after a second of silence."""
 
 
-def settings_at(level: float, minimum_duty: float, *, equals_matter: bool) -> dict[str, float]:
+def settings_at(
+    level: float,
+    minimum_duty: float,
+    *,
+    equals_matter: bool = False,
+    classes_mixed: bool = False,
+) -> dict[str, float]:
     """The settings at a level.
 
     Above the usual level the duty grows with the square of the way: the first steps are small.
-    The quantum is turned only where one of several equals has an objective.
+    The quantum is turned only where one of several equals has an objective. Where critical and
+    normal work share a GPU nothing lingers: that would hold normal work back as well.
     """
     above = max(0.0, (level - USUAL) / (GENEROUS - USUAL))
     return {
         BUDGET: BUDGETS.at(level),
-        LINGER: LINGERS.at(level),
+        LINGER: LINGERS.usual if classes_mixed else LINGERS.at(level),
         DUTY: minimum_duty + max(0.0, MOST_DUTY - minimum_duty) * above**2,
         QUANTUM: QUANTA.at(level) if equals_matter else QUANTA.usual,
     }

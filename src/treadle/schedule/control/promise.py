@@ -50,7 +50,7 @@ class Promise:
 
     def _well(self, now: float) -> bool:
         """Whether it is met, by as many requests as show that."""
-        (sums,) = self.evidence.sums(now)
+        sums = self.evidence.sums(now)
         tuning = self._tuning
         return self.verdict.standing in (Standing.MET, Standing.HELD) and (
             at_most(0, sums.count, tuning.allowed_fraction) < tuning.trust
@@ -67,7 +67,7 @@ class Promise:
 
     def conclude(self, now: float, *, timeout: bool) -> bool:
         """Judge what it takes alone, with nothing else running; False: too early to tell."""
-        (sums,) = self.evidence.sums(now)
+        sums = self.evidence.sums(now)
         missed = self.verdict.standing is Standing.MISSED
         if missed and (timeout or sums.count >= self._tuning.alone_count):
             self._set(Outcome.CANNOT, f"cannot be met: alone it takes {self._alone(now)}", now)
@@ -81,11 +81,16 @@ class Promise:
             return False
         return True
 
+    def give_up(self, why: str, now: float) -> None:
+        """Nothing more protects it, and what it takes alone is not tried."""
+        told = f"missed at the most protective settings; what it takes alone is not tried: {why}"
+        self._set(Outcome.BESIDE, told, now)
+
     def _alone(self, now: float) -> str:
-        p99 = self.evidence.p99_seconds()
+        p99 = self.evidence.p99_seconds(now)
         promised = milliseconds(self.objective_seconds)
         known = "a P99 that is not known" if p99 is None else milliseconds(p99)
-        (sums,) = self.evidence.sums(now)
+        sums = self.evidence.sums(now)
         return f"{known} at P99 (of {sums.count} requests), {promised} promised"
 
     def _set(self, outcome: Outcome, words: str, now: float) -> None:

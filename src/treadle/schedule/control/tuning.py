@@ -11,18 +11,25 @@ class Tuning:
 
     allowed_fraction: float = 0.01
     """A P99 objective allows one late request in a hundred."""
-    doubt: float = 0.01
-    """So improbable must as many late requests be, were one in a hundred late, to say missed."""
     trust: float = 0.1
     """So improbable must as few near ones be, were one in a hundred near, to say there is room:
     none of 230, one of 388."""
     nearly_fraction: float = 0.007
     """As many late requests are nearly too many, with at least ``nearly_count`` requests."""
-    nearly_count: int = 100
+    nearly_count: int = 300
     severe_fraction: float = 0.1
-    """As many late requests are no matter of degree: to the most protective settings at once."""
-    horizons: tuple[float, ...] = (0.25, 1.0, 5.0, 30.0)
-    """Windows in which misses are looked for; there is room only over the longest."""
+    severe_count: int = 8
+    """So many late requests, and such a part of all, are no matter of degree: to the most
+    protective settings at once."""
+    doubts: tuple[tuple[float, float], ...] = (
+        (0.25, 1e-4),
+        (1.0, 1e-3),
+        (5.0, 1e-2),
+        (30.0, 1e-2),
+    )
+    """Windows, and how improbable as many late requests in one must be, were one in a hundred
+    late, to say missed. Short ones are looked at more often, and requests are late in clusters.
+    Whether there is room is asked over the longest."""
     stale_seconds: float = 3.0
     """A latency is stale at this age, or at three of its own windows if they are longer."""
     recover_seconds: float = 30.0
@@ -45,6 +52,11 @@ class Tuning:
     probe_first: float = 30.0
     probe_most: float = 600.0
     """For so long; twice as long each time that it fails again."""
+
+    load_seconds: tuple[float, float] = (0.5, 10.0)
+    load_rise: float = 0.25
+    """Urgent work's part of the time, averaged over so long, is more than that above the slower
+    average: what was learned under less load is not relied on."""
 
     missing_seconds: float = 5.0
     """Missed for so long at the most protective settings: see what it takes alone."""
