@@ -148,3 +148,46 @@ class ModelContext:
     """Folder of the configuration file; relative paths start here."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """The model's free-form ``parameters`` table from the configuration file."""
+
+
+NEAR_FRACTION = 0.8
+"""A latency above this part of its objective is near it."""
+
+
+class LatencyKind(enum.Enum):
+    """How a latency is known."""
+
+    SAMPLES = "samples"
+    HISTOGRAM = "histogram"
+    """Counts by bucket: exact at the buckets' bounds only."""
+    SUMMARY = "summary"
+    """A quantile that the server computed, over a window of its own that nobody tells."""
+    MEAN = "mean"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyWindow:
+    """What is known of a task's latencies over one stretch of time, or why nothing is.
+
+    ``over`` and ``near`` are the least and the most requests that can have taken longer than
+    the objective and than ``NEAR_FRACTION`` of it: one number where latencies are samples, two
+    where a bucket hides on which side they were.
+    """
+
+    at: float
+    """Its end, in monotonic seconds."""
+    window_seconds: float = 0.0
+    kind: LatencyKind = LatencyKind.NONE
+    count: int | None = None
+    """Requests answered in it; None: nothing is known of it."""
+    over: tuple[int, int] | None = None
+    near: tuple[int, int] | None = None
+    p99_seconds: float | None = None
+    mean_seconds: float | None = None
+    reason: str = ""
+    """Why something is None."""
+
+    @property
+    def start(self) -> float:
+        return self.at - self.window_seconds
