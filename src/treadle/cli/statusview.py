@@ -97,9 +97,23 @@ def _tasks(
             job["priority"],
             str(service["health"]) if service and job["state"] == "running" else job["state"],
             "-" if job["since"] is None else duration(time.time() - job["since"]),
-            (service or {}).get("objective", "") or job["reason"],
+            _objective(service) or job["reason"],
         )
     return [table]
+
+
+def _objective(service: Mapping[str, Any] | None) -> str:
+    """How a service fares by its objective, and beside whom it missed it."""
+    told = (service or {}).get("objective")
+    if not told:
+        return ""
+    text = f"P99 {told['p99_seconds'] * 1000:g} ms: {told['standing']}, {told['words']}"
+    if told["missed"]:
+        beside = ", ".join(sorted(told["neighbours"], key=told["neighbours"].get, reverse=True)[:3])
+        text += f"; {told['missed']} of {told['requests']} missed" + (
+            f", most beside {beside}" if beside else ""
+        )
+    return f"{text}; {told['impossible']}" if told["impossible"] else text
 
 
 def _waiting(jobs: Mapping[str, Any]) -> list[RenderableType]:

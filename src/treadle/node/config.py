@@ -68,6 +68,8 @@ class GpuTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     match: Annotated[str, Meta(min_length=1)] = "*"
     """Which GPUs: a number, the start of a UUID, or ``*`` for all. The last that matches counts."""
     mode: Literal["turns", "parallel"] = "turns"
+    minimum_duty: Annotated[float, Meta(ge=0, le=0.5)] = 0.01
+    """The least share of time that lower work gets, whatever the objectives."""
 
     def matches(self, index: int, uuid: str) -> bool:
         if self.match == "*":

@@ -22,8 +22,10 @@ from treadle.jobs.store import InUseError, Store
 from treadle.monitor.snapshot import MonitorSnapshot
 from treadle.node.config import GpuTable, JobsTable
 from treadle.node.modes import GpuModes
+from treadle.node.objectives import Objectives
 from treadle.node.paths import make_private, runtime_folder
 from treadle.node.rooms import find_rooms
+from treadle.node.steering import Steering
 from treadle.schedule.place import Room
 from treadle.turnstile import default_folder
 from treadle.types import Mode
@@ -63,6 +65,8 @@ class NodeJobs:
         self._config, self._folder, self._snapshot = config, folder, snapshot
         self._wanted, self._gpus, self._file = services, gpus, file
         self._modes: GpuModes | None = None
+        self._steering: Steering | None = None
+        self._objectives: Objectives | None = None
         self._services: Services | None = None
         self._cpu = cpu_device()
         self._rooms: list[Room] = []
@@ -100,10 +104,14 @@ class NodeJobs:
                 "waiting": [],
             }
             return {"trouble": self._reason, **nothing}
+        control = self.steered()
+        words = {one["task"]: one for gpu in control for one in gpu["objectives"]}
+        services = self._services.told() if self._services is not None else []
         return {
             "trouble": "",
             "counts": self._jobs.counts(),
-            "services": self._services.told() if self._services is not None else [],
+            "services": [{**one, "objective": words.get(one["name"])} for one in services],
+            "control": control,
             "modes": [] if self._modes is None else self._modes.told(),
             **self._jobs.overview(_MOST_TOLD),
         }
@@ -137,6 +145,9 @@ class NodeJobs:
         self._jobs = jobs
         self._services = Services(self._wanted, jobs, self._file.parent)
         await self._services.start()
+        self._steering = Steering(self._duties(), turnstiles)
+        self._objectives = Objectives(self._steering, jobs, self._services)
+        await self._objectives.start()
 
     async def _open(self) -> Store | None:
         """Open the queue; if another node has it, as soon as that one has ended."""
@@ -170,16 +181,36 @@ class NodeJobs:
         if self._opened is not None:
             await self._opened.again(job, reason)
 
-    def _wanted_modes(self) -> dict[str, Mode]:
+    @property
+    def objectives(self) -> Objectives:
+        """By what is steered.
+
+        Raises:
+            UnavailableError: If nothing is yet.
+        """
+        if self._objectives is None:
+            raise UnavailableError(self._reason, retry_after_seconds=1.0)
+        return self._objectives
+
+    def steered(self) -> list[dict[str, Any]]:
+        """What the controllers tell."""
+        return [] if self._steering is None else self._steering.told()
+
+    def _tables(self) -> dict[str, GpuTable]:
         """What the configuration says of each GPU."""
         found = {}
         for view in self._snapshot().devices:
             info = view.info
-            if info.kind is DeviceKind.CPU:
-                continue
-            tables = [table for table in self._gpus if table.matches(info.index, info.uuid)]
-            found[info.uuid] = Mode(tables[-1].mode) if tables else Mode.TURNS
+            if info.kind is not DeviceKind.CPU:
+                tables = [table for table in self._gpus if table.matches(info.index, info.uuid)]
+                found[info.uuid] = tables[-1] if tables else GpuTable()
         return found
+
+    def _wanted_modes(self) -> dict[str, Mode]:
+        return {uuid: Mode(table.mode) for uuid, table in self._tables().items()}
+
+    def _duties(self) -> dict[str, float]:
+        return {uuid: table.minimum_duty for uuid, table in self._tables().items()}
 
     def rooms(self) -> list[Room]:
         """The devices, with what others have taken."""
@@ -191,6 +222,8 @@ class NodeJobs:
     async def close(self) -> None:
         """Let go: what runs goes on."""
         jobs, self._jobs, self._reason = self._jobs, None, "the node is ending"
+        if self._objectives is not None:
+            await self._objectives.close()
         if self._services is not None:
             await self._services.close()
         if self._modes is not None:

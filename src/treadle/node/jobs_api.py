@@ -54,6 +54,7 @@ class JobsApi:
             Route(one + "/cancel", self._cancel, methods=["POST"]),
             Route(one + "/pause", self._pause, methods=["POST"]),
             Route(one + "/resume", self._resume, methods=["POST"]),
+            Route("/treadle/v1/objectives", self._wish, methods=["POST"]),
             Route("/treadle/v1/modes", self._modes, methods=["GET"]),
             Route("/treadle/v1/modes/{uuid}", self._change_mode, methods=["POST"]),
         ]
@@ -115,6 +116,15 @@ class JobsApi:
 
     async def _resume(self, request: Request) -> Response:
         return await self._hold(request, on=False)
+
+    async def _wish(self, request: Request) -> Response:
+        """Steer by the program that asks: it is known by its connection."""
+        caller = caller_of(request)
+        if caller.pid is None:
+            raise ForbiddenError("a program asks for itself, over the node's local socket")
+        body = await read_body(request.receive, _MOST_BODY_BYTES)
+        self._node.objectives.wish(caller.pid, body)
+        return JSONAnswer({"pid": caller.pid}, 201)
 
     async def _modes(self, request: Request) -> Response:
         caller_of(request)

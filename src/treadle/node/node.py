@@ -26,6 +26,7 @@ from treadle.node.jobs_api import JobsApi
 from treadle.node.listeners import Listeners
 from treadle.node.monitoring import NodeMonitor
 from treadle.node.paths import state_folder
+from treadle.node.steering import SteeringMetrics
 from treadle.schedule import POLICIES, Capacity, FixedBatch, RequestQueue
 from treadle.serve.dataplane import DataPlane, ServerInfo
 from treadle.serve.engine import Engine
@@ -89,6 +90,7 @@ class Node:
             state_folder() / "jobs",
             self._monitor.snapshot,
         )
+        registry.register(SteeringMetrics(self._jobs.steered))
         self._engine = Engine(
             queue, Capacity(urgent_overtakes=policy.preempts), models, clock, metrics
         )

@@ -22,11 +22,27 @@ def run(
         str | None, typer.Option(help="GPUs it sees, as CUDA_VISIBLE_DEVICES takes them.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="For people to read.")] = None,
+    p99: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Seconds within which 99 of 100 requests are to be answered."),
+    ] = None,
+    latency_from: Annotated[
+        str | None,
+        typer.Option(metavar="'URL METRIC'", help="Where it tells how long requests take."),
+    ] = None,
 ) -> None:
     """Run a program under the launch gate: less urgent work waits for more urgent."""
     from treadle.cli.run import run as start
 
-    start(command, priority=priority, memory=memory, gpus=gpu, name=name)
+    start(
+        command,
+        priority=priority,
+        memory=memory,
+        gpus=gpu,
+        name=name,
+        p99=p99,
+        latency_from=latency_from,
+    )
 
 
 @app.command()
