@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,11 @@ async def test_a_work_that_fails_is_undone_alone(store: Store) -> None:
     gate = threading.Event()
     blocked = store.write(lambda c: gate.wait())
     before, failing, after = insert(store), store.write(fail), insert(store)
-    tasks = [asyncio.ensure_future(before), failing, asyncio.ensure_future(after)]
+    tasks: list[asyncio.Future[Any]] = [
+        asyncio.ensure_future(before),
+        failing,
+        asyncio.ensure_future(after),
+    ]
     await asyncio.sleep(0)
     gate.set()
     await blocked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from treadle.jobs.attempt import Fate
 from treadle.jobs.supervisor.program import TRY_AGAIN
