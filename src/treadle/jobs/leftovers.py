@@ -12,6 +12,8 @@ from pathlib import Path
 _ROUNDS = 100
 _ROUND_SECONDS = 0.02
 """Between two looks: some fork meanwhile, and what is killed needs a moment to be gone."""
+_EMPTY_ROUNDS = 3
+"""One that was forked while the list was read may not be in it."""
 _Seen = Mapping[int, tuple[int, int]]
 """Parent and session of every process."""
 
@@ -27,15 +29,18 @@ def end_marked(mark: str) -> int:
         mark: ``NAME=value``.
     """
     killed: set[int] = set()
+    empty = 0
     for _ in range(_ROUNDS):
         found = _left(mark.encode())
-        if not found:
+        empty = 0 if found else empty + 1
+        if empty == _EMPTY_ROUNDS:
             break
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
-        time.sleep(_ROUND_SECONDS)
+        if found:
+            time.sleep(_ROUND_SECONDS)
     return len(killed)
 
 

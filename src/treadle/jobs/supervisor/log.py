@@ -36,23 +36,32 @@ class Log:
 
     def _append(self, data: bytes, *, whole: bool = False) -> int:
         """Write; returns how many bytes were not taken. If ``whole``, all of them or none."""
-        left = len(data)
+        data = data[-2 * self._half :]
+        left, before = data, self._size
         try:
-            if self._size + len(data) > self._half and self._size:
-                self._turn()
-            view = memoryview(data)[-self._half :]
-            left = len(view)
-            while view:
-                written = os.write(self._fd, view)
+            while left:
+                piece = self._fitting(left)
+                if not piece:
+                    self._turn()
+                    before = 0
+                    continue
+                written = os.write(self._fd, piece)
                 self._size += written
-                view = view[written:]
-                left = len(view)
+                left = left[written:]
         except OSError:
-            if whole and left < len(data):
+            if whole and self._size > before:
                 with contextlib.suppress(OSError):
-                    self._size -= len(data) - left
-                    os.ftruncate(self._fd, self._size)
-        return left
+                    os.ftruncate(self._fd, before)
+                    self._size = before
+        return len(left)
+
+    def _fitting(self, data: bytes) -> bytes:
+        """What of it goes into this file: whole lines, if it does not all fit."""
+        room = self._half - self._size
+        if len(data) <= room:
+            return data
+        lines = data[: data.rfind(b"\n", 0, room) + 1]
+        return lines or (b"" if self._size else data[:room])
 
     def _turn(self) -> None:
         """Begin a new file. If that cannot be, the old one is still open."""

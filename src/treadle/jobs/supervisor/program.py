@@ -88,7 +88,9 @@ class Supervisor:
         limit = self._task["time_limit_seconds"]
         deadline = None if limit is None else now() + limit
         while self._status is None or descendants(os.getpid()):
-            if deadline is not None and now() >= deadline and self._ending is None:
+            if self._status is not None:
+                deadline = None  # it has kept to it, whatever it has left behind
+            elif deadline is not None and now() >= deadline and self._ending is None:
                 self._end(f"its time limit of {limit:g} s was over")
             if self._kill_at is not None and now() >= self._kill_at:
                 self._signal_all(signal.SIGKILL)

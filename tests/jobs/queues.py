@@ -1,0 +1,122 @@
+"""A queue with real supervisors and a CPU that is as large as a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from treadle.jobs.jobs import Caller, Jobs
+from treadle.jobs.leftovers import end_marked
+from treadle.jobs.spec import Job, JobSpec, Submission
+from treadle.jobs.starting import Starter, mark_of
+from treadle.jobs.store import Store
+from treadle.schedule.place import Room
+from treadle.types import TaskState
+
+from .supervisor.harness import DEADLINE_SECONDS, PATH, until
+
+GIB = 1 << 30
+ME = Caller(uid=os.geteuid(), user="me", pid=os.getpid(), owner=True)
+OVER = [state for state in TaskState if state.over]
+
+
+class Queue:
+    """One life of a queue; another on the same folder goes on with it."""
+
+    def __init__(self, folder: Path, cores: float = 16, keep: int = 10_000) -> None:
+        self.folder = folder
+        self.store = Store(folder / "jobs.db")
+        rooms = [Room("cpu", False, 64 * GIB, cores, 64 * GIB, cores)]
+        self.starter = Starter(folder / "turnstiles")
+        self.jobs = Jobs(self.store, folder, self.starter, lambda: rooms, keep)
+        self.seen: list[Job] = []
+        self._closed = False
+
+    async def submit(
+        self, *command: str, caller: Caller = ME, array: Sequence[int] = (), **fields: Any
+    ) -> list[Job]:
+        """Queue ``sh -c`` with one word, or a command of several."""
+        words = ("sh", "-c", command[0]) if len(command) == 1 else command
+        fields = {"env": {"PATH": PATH}, "grace_seconds": DEADLINE_SECONDS, **fields}
+        spec = JobSpec(command=words, **fields)
+        jobs = await self.jobs.submit(Submission(job=spec, array=tuple(array)), caller)
+        self.seen += jobs
+        return jobs
+
+    async def one(self, *command: str, **fields: Any) -> int:
+        """Queue one job; returns its number."""
+        (job,) = await self.submit(*command, **fields)
+        return job.id
+
+    async def over(self, number: int) -> Job:
+        """Wait until a job is over."""
+        job = await self.jobs.wait(number, DEADLINE_SECONDS)
+        assert job.state.over, (job.state, self.jobs.told(job)["reason"])
+        return job
+
+    async def outcome(self, number: int) -> tuple[TaskState, str]:
+        """How a job ended, and why."""
+        job = await self.over(number)
+        return job.state, job.reason
+
+    async def run(self, *command: str, **fields: Any) -> Job:
+        """Run a job to its end."""
+        return await self.over(await self.one(*command, **fields))
+
+    async def comes_to(self, number: int, state: TaskState) -> Job:
+        """Wait until a job is in a state."""
+        job = await self.jobs.get(number)
+        try:
+            await until(lambda: job.state is state, f"job {number} is {state}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {job.state}: {job.reason}") from None
+        return job
+
+    async def states(self, number: int) -> list[str]:
+        """The states that a job has been in."""
+        return [state for _, state, _ in await self.jobs.history(number)]
+
+    def hold_disk(self) -> threading.Event:
+        """Let nothing be written until the event is set."""
+        gate = threading.Event()
+        self.store.write(lambda _: gate.wait(DEADLINE_SECONDS))
+        return gate
+
+    async def fill_disk(self) -> None:
+        """Let nothing be written from now on, as if there were no room."""
+
+        def fill(connection: sqlite3.Connection) -> None:
+            for what in ("INSERT", "UPDATE", "DELETE"):
+                connection.execute(
+                    f"CREATE TEMP TRIGGER full_{what} BEFORE {what} ON job "
+                    "BEGIN SELECT disk_is_full(); END"
+                )
+
+        await self.store.write(fill)
+
+    async def empty_disk(self) -> None:
+        """Let everything be written again."""
+
+        def empty(connection: sqlite3.Connection) -> None:
+            for what in ("INSERT", "UPDATE", "DELETE"):
+                connection.execute(f"DROP TRIGGER full_{what}")
+
+        await self.store.write(empty)
+
+    async def close(self) -> None:
+        """Let go of what runs."""
+        if not self._closed:
+            self._closed = True
+            await self.jobs.close()
+
+    async def clear(self) -> None:
+        """End everything."""
+        for job in self.seen:
+            if job.attempt and not job.state.over:
+                await asyncio.to_thread(end_marked, mark_of(job))
+        await self.close()
