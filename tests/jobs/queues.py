@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from treadle.jobs.attempt import MARK
+from treadle.jobs.holding import Gatekeeper
 from treadle.jobs.jobs import Caller, Jobs
 from treadle.jobs.leftovers import end_marked
 from treadle.jobs.spec import Job, JobSpec, Submission
-from treadle.jobs.starting import Starter, mark_of
+from treadle.jobs.starting import Starter
 from treadle.jobs.store import Store
 from treadle.schedule.place import Room
 from treadle.types import TaskState
@@ -32,8 +34,15 @@ class Queue:
         self.folder = folder
         self.store = Store(folder / "jobs.db")
         rooms = [Room("cpu", False, 64 * GIB, cores, 64 * GIB, cores)]
-        self.starter = Starter(folder / "turnstiles")
-        self.jobs = Jobs(self.store, folder, self.starter, lambda: rooms, keep)
+        self.starter = Starter(folder / "turnstiles", folder)
+        self.jobs = Jobs(
+            self.store,
+            folder,
+            self.starter,
+            Gatekeeper(folder / "turnstiles"),
+            lambda: rooms,
+            keep,
+        )
         self.seen: list[Job] = []
         self._closed = False
 
@@ -114,9 +123,13 @@ class Queue:
             self._closed = True
             await self.jobs.close()
 
+    def mark(self, job: Job) -> str:
+        """The variable that the processes of a job's newest attempt have."""
+        return f"{MARK}={self.starter.mark(job)}"
+
     async def clear(self) -> None:
         """End everything."""
         for job in self.seen:
             if job.attempt and not job.state.over:
-                await asyncio.to_thread(end_marked, mark_of(job))
+                await asyncio.to_thread(end_marked, self.mark(job))
         await self.close()

@@ -17,7 +17,6 @@ from treadle.jobs.attempt import Attempt, Task
 from treadle.jobs.background import Background
 from treadle.jobs.leftovers import end_marked
 from treadle.jobs.spec import Job
-from treadle.jobs.starting import mark_of
 from treadle.types import TaskState
 
 from .conftest import MakeQueue
@@ -318,4 +317,18 @@ async def test_what_a_job_was_is_tidied_once_it_is_over(queue: Queue, folder: Pa
 async def test_nothing_is_marked_once_all_is_over(queue: Queue) -> None:
     job = await queue.run(f"setsid {FOREVER} & exit 0")
     assert job.reason == "1 processes that it left running were ended"
-    assert end_marked(mark_of(job)) == 0
+    assert end_marked(queue.mark(job)) == 0
+
+
+async def test_jobs_of_another_queue_have_other_marks(queue: Queue, tmp_path: Path) -> None:
+    """Both have a job 1: a node must not end what is another's."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    other = Queue(folder)
+    await other.jobs.start()
+    try:
+        mine, theirs = await queue.run("true"), await other.run("true")
+        assert (mine.id, mine.attempt) == (theirs.id, theirs.attempt)
+        assert queue.mark(mine) != other.mark(theirs)
+    finally:
+        await other.clear()

@@ -13,7 +13,7 @@ from typing import Any
 
 from treadle.errors import UnavailableError
 from treadle.jobs import table
-from treadle.jobs.attempt import Attempt, Ending, Fate
+from treadle.jobs.attempt import MARK, Attempt, Ending, Fate
 from treadle.jobs.background import Background
 from treadle.jobs.holding import Gatekeeper
 from treadle.jobs.leftovers import end_marked
@@ -22,7 +22,7 @@ from treadle.jobs.pausing import Pauses
 from treadle.jobs.queue import Waiting
 from treadle.jobs.retention import tidy
 from treadle.jobs.spec import Job
-from treadle.jobs.starting import Starter, mark_of
+from treadle.jobs.starting import Starter
 from treadle.jobs.store import Store
 from treadle.jobs.supervisor.program import PASSING, TRY_AGAIN
 from treadle.schedule.place import Need, Room, best_fit
@@ -236,7 +236,7 @@ class Runner:
         if fate is Fate.NEVER_BEGUN:
             self._refused(job, attempt)
         elif fate is Fate.LOST or ending is None:
-            left = await asyncio.to_thread(end_marked, mark_of(job))
+            left = await asyncio.to_thread(end_marked, f"{MARK}={self._starter.mark(job)}")
             complaint = attempt.complaint()
             reason = f"its supervisor was killed; {left} of its processes were ended" + (
                 f" ({complaint})" if complaint else ""

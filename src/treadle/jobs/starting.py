@@ -21,6 +21,7 @@ from treadle.types import Priority
 if TYPE_CHECKING:
     from treadle.jobs.jobs import Caller
 
+NUMBER = "TREADLE_JOB_ID"
 ARRAY_INDEX = "TREADLE_ARRAY_INDEX"
 UNLIMITED_MEMORY_FRACTION = 0.25
 """Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
@@ -35,6 +36,7 @@ class Starter:
     def __init__(
         self,
         turnstiles: Path,
+        queue: Path,
         memory_fraction: float = UNLIMITED_MEMORY_FRACTION,
         limits: HostLimits | None = None,
         parallel: Parallel = lambda uuid, limits: {},
@@ -43,12 +45,15 @@ class Starter:
 
         Args:
             turnstiles: Their folder.
+            queue: The folder of the queue, which tells its jobs from those of other queues.
             memory_fraction: Of a GPU's memory, what a job without a limit reserves.
             limits: Bounds jobs on the host.
             parallel: The variables that a job needs on a GPU in parallel mode, within its limits;
                 none on others.
         """
         self._turnstiles = turnstiles
+        about = queue.stat()
+        self._queue = f"{about.st_dev:x}.{about.st_ino:x}"
         self._memory_fraction = memory_fraction
         self._limits = limits or HostLimits()
         self._parallel = parallel
@@ -78,10 +83,14 @@ class Starter:
             memory = int(smallest * self._memory_fraction)
         return Need(priority, memory, spec.share or 0.0, gpus)
 
+    def mark(self, job: Job) -> str:
+        """Tells the processes of this attempt from all others of this machine."""
+        return f"{job.id}.{job.attempt}.{self._queue}"
+
     def task(self, job: Job) -> Task:
         """What its supervisor is to do."""
         spec = job.spec
-        environment = {**spec.env, MARK: mark_of(job)[len(MARK) + 1 :]}
+        environment = {**spec.env, MARK: self.mark(job), NUMBER: str(job.id)}
         environment.pop(ARRAY_INDEX, None)  # of a job that has submitted this one
         if spec.array_index is not None:
             environment[ARRAY_INDEX] = str(spec.array_index)
@@ -96,7 +105,7 @@ class Starter:
             )
             environment |= self._parallel(gpus[0], limits)
         host_memory = spec.host_memory_bytes or (None if gpus else spec.memory_bytes)
-        bounds = self._limits.bounds(environment[MARK], job.priority, host_memory)
+        bounds = self._limits.bounds(f"{job.id}.{job.attempt}", job.priority, host_memory)
         job.bounds = bounds.says
         return Task(
             command=spec.command,
@@ -128,11 +137,6 @@ class Starter:
         if len(gpus) > 1:  # its ranks wait for all of them, or for none
             found["TREADLE_GANG"] = ",".join(gpus)
         return found
-
-
-def mark_of(job: Job) -> str:
-    """Tells the processes of this attempt from all others."""
-    return f"{MARK}={job.id}.{job.attempt}"
 
 
 def _user(uid: int) -> User | None:

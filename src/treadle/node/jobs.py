@@ -136,7 +136,9 @@ class NodeJobs:
             users=self._users,
             again=self._again,
         )
-        starter = Starter(turnstiles, self._config.memory_fraction, parallel=modes.environment)
+        starter = Starter(
+            turnstiles, self._folder, self._config.memory_fraction, parallel=modes.environment
+        )
         keeper = Gatekeeper(turnstiles)
         jobs = Jobs(store, self._folder, starter, keeper, self.rooms, self._config.keep)
         self._opened = jobs
