@@ -38,6 +38,13 @@ def test_what_is_written_is_read(memory: int) -> None:
     assert reader.latest(1) is None
 
 
+def test_values_of_one_moment_are_written_together(memory: int) -> None:
+    writer, reader = pair(memory)
+    writer.write_together([1, 0], 1.5, [7.0, 0.0], 0.01)
+    assert reader.latest(1) == Reading("gate_work", 7.0, 1.5, 0.01)
+    assert reader.latest(0) == Reading("temperature", 0.0, 1.5, 0.0)
+
+
 def test_a_missing_value_has_its_reason(memory: int) -> None:
     writer, reader = pair(memory)
     for reason in ("no sensor", "it is lost", "no sensor"):

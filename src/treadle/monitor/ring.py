@@ -44,7 +44,8 @@ _STARTING, _READY = 0, 1
 SAMPLE = np.dtype(
     [("at", "<f8"), ("value", "<f8"), ("window", "<f8"), ("reason", "<u8"), ("number", "<u8")]
 )
-_SAMPLE = struct.Struct("<dddQQ")
+_SAMPLE = struct.Struct("@dddQQ")
+"""The machine's own, which is little-endian here: each word is written at once, and faster."""
 _SAMPLE_BYTES = _SAMPLE.size
 _pack_into = _SAMPLE.pack_into
 _TRIES = 8
@@ -96,9 +97,15 @@ class Writer:
         self._words = memoryview(self._memory)[:_HEADER_BYTES].cast("Q")
         self._memory[_DIRECTORY_AT : _DIRECTORY_AT + len(encoded)] = encoded
         self._words[_DIRECTORY_BYTES] = len(encoded)
-        self._counts = [memoryview(self._memory)[s.offset : s.offset + 8].cast("Q") for s in placed]
-        self._starts = [one.offset + _RING_HEAD_BYTES for one in placed]
-        self._capacities = [one.capacity for one in placed]
+        view = memoryview(self._memory)
+        self._rings = [
+            (
+                view[one.offset : one.offset + 8].cast("Q"),
+                one.offset + _RING_HEAD_BYTES,
+                one.capacity,
+            )
+            for one in placed
+        ]
         self._places: dict[str, int] = {}
         self.nbytes = size
 
@@ -125,12 +132,28 @@ class Writer:
         self, series: int, at: float, value: float | None, window: float, reason: str = ""
     ) -> None:
         """Append a sample to the ring of a series."""
-        count = self._counts[series]
+        count, start, capacity = self._rings[series]
         index = count[0]
-        start = self._starts[series] + index % self._capacities[series] * _SAMPLE_BYTES
         place = 0 if value is not None else self._place(reason)
+        start += index % capacity * _SAMPLE_BYTES
         _pack_into(self._memory, start, at, value or 0.0, window, place, index + 1)
         count[0] = index + 1
+
+    def write_together(
+        self, series: Sequence[int], at: float, values: Sequence[float], window: float
+    ) -> None:
+        """Append a value to the ring of each series, all of one moment.
+
+        The window is the first one's; the others have none.
+        """
+        rings, memory = self._rings, self._memory
+        for number, value in zip(series, values, strict=True):
+            count, start, capacity = rings[number]
+            index = count[0]
+            start += index % capacity * _SAMPLE_BYTES
+            _pack_into(memory, start, at, value, window, 0, index + 1)
+            count[0] = index + 1
+            window = 0.0
 
     def _place(self, reason: str) -> int:
         """The number of a reason, 1 and above, in a table that only grows."""

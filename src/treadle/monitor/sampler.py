@@ -118,13 +118,7 @@ class Sampler:
         self._slow_due = self._processes_due = now
         self._unseated: dict[str, frozenset[int]] = {}
         self._ungated: dict[str, frozenset[int]] = {}
-        self.gate = gate.GateTier(
-            folder,
-            directory.series,
-            writer.write,
-            tick_seconds=tick_seconds,
-            on_tick=writer.tick,
-        )
+        self.gate = gate.GateTier(folder, directory.series, writer, tick_seconds=tick_seconds)
 
     def step(self) -> float:
         """Do all that is due; returns when to come back."""
