@@ -46,7 +46,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 _RESULTS = _ROOT / "bench" / "results" / "monitor.json"
 _SETTLE_SECONDS = 25.0
 """Until the pace follows what was measured."""
-_REAL = "real"
+_REAL, _WITHOUT_GPM = "real", "without-gpm"
 _PROCESSES_SECONDS = 3.285e-3
 """Listing processes and looking for events once took so long on an H200."""
 _EVENTS_SECONDS = (
@@ -73,6 +73,8 @@ class Results(Struct, frozen=True, kw_only=True):
     """What reads take of it, by the helper's own measurements."""
     real_costs: bool
     """Whether reads take as long as those of a real GPU."""
+    gpm: bool
+    """Whether there is the performance monitor: the budget is 2% with it, 1% without."""
     interval_seconds: dict[str, float]
     """Between reads of each source of the first device, at the end."""
     samples_per_second: float
@@ -121,7 +123,7 @@ def _work(seconds: float) -> None:
 
 
 class _FakeDevice:
-    def __init__(self, index: int, real_costs: bool) -> None:
+    def __init__(self, index: int, real_costs: bool, gpm: bool) -> None:
         self._real_costs = real_costs
         self.info = DeviceInfo(
             uuid=f"FAKE-{index}",
@@ -131,7 +133,11 @@ class _FakeDevice:
             cores=132,
             memory_bytes=1 << 37,
         )
-        self._sources = [_fake_source(spec, real_costs) for spec in GPU_SOURCES.values()]
+        self._sources = [
+            _fake_source(spec, real_costs)
+            for spec in GPU_SOURCES.values()
+            if gpm or "gpm" not in spec.name
+        ]
 
     def mechanisms(self) -> Sequence[Mechanism]:
         return ()
@@ -155,9 +161,10 @@ class _FakeDevice:
 
 
 def devices(told: str) -> tuple[Sequence[MonitoredDevice], Sequence[str]]:
-    """What the helper finds: so many, with the costs of real ones or not."""
-    count, _, costs = told.partition(":")
-    return [_FakeDevice(index, costs == _REAL) for index in range(int(count))], ()
+    """What the helper finds: so many, with real costs or not, with GPM or not."""
+    count, *words = told.split(":")
+    real, gpm = _REAL in words, _WITHOUT_GPM not in words
+    return [_FakeDevice(index, real, gpm) for index in range(int(count))], ()
 
 
 def _memory_bytes(pid: int) -> int:
@@ -167,7 +174,7 @@ def _memory_bytes(pid: int) -> int:
     raise TreadleError("the system does not tell how much memory a process has")
 
 
-def measure(count: int, seconds: float, real_costs: bool) -> Results:
+def measure(count: int, seconds: float, *, real_costs: bool, gpm: bool) -> Results:
     """Run a monitor for that long, and look at it."""
     machine = describe_machine()
     with ExitStack() as stack:
@@ -175,7 +182,7 @@ def measure(count: int, seconds: float, real_costs: bool) -> Results:
         for index in range(count):
             stack.enter_context(busy_page(folder, f"FAKE-{index}"))
         os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT / "bench"), *sys.path[1:]])
-        told = f"{count}:{_REAL}" if real_costs else f"{count}"
+        told = f"{count}:{_REAL if real_costs else ''}:{'' if gpm else _WITHOUT_GPM}"
         monitor = stack.enter_context(Monitor(f"monitor:devices={told}", folder=folder))
         pid = wait_for_helper(monitor)
         time.sleep(_SETTLE_SECONDS)
@@ -202,6 +209,7 @@ def measure(count: int, seconds: float, real_costs: bool) -> Results:
             monitor_cpu_fraction=own / elapsed,
             read_fraction=sum(pace.cost_seconds / pace.interval_seconds for pace in paces),
             real_costs=real_costs,
+            gpm=gpm,
             interval_seconds={
                 entry.name: pace.interval_seconds
                 for entry, pace in zip(reader.directory.sources, paces, strict=True)
@@ -248,10 +256,16 @@ def main() -> int:
     parser.add_argument(
         "--real-costs", action="store_true", help="reads take the CPU time of a real GPU's"
     )
+    parser.add_argument("--without-gpm", action="store_true", help="and its larger budget")
     parser.add_argument("--output", type=Path, default=_RESULTS, metavar="FILE")
     arguments = parser.parse_args()
     try:
-        results = measure(arguments.devices, arguments.seconds, arguments.real_costs)
+        results = measure(
+            arguments.devices,
+            arguments.seconds,
+            real_costs=arguments.real_costs,
+            gpm=not arguments.without_gpm,
+        )
         save(results, arguments.output)
     except TreadleError as error:
         print(error, file=sys.stderr)

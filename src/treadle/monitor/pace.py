@@ -13,8 +13,9 @@ BUDGET = 0.01
 """Of a core, for all that the helper does."""
 GPM_BUDGET = 0.02
 """The same where the GPU's performance monitor is read."""
-LEAST_SECONDS = 0.05
-"""Waking up costs as much as a cheap read: what is due a little later waits for company."""
+LEAST_SECONDS = 0.1
+"""Waking up costs as much as a cheap read: what is due a little later waits for company. What
+changes more often than that is sampled by the driver, and comes with its own times."""
 LONGEST_SECONDS = 5.0
 LONGEST_REFRESHES = 10
 """No source is read more rarely than that (the longer of both), whatever the budget: a figure that

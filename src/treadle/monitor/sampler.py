@@ -134,14 +134,14 @@ class Sampler:
 
     def step(self) -> float:
         """Do all that is due; returns when to come back."""
-        now = self._clock.now()
+        now = began = self._clock.now()
         self._writer.beat(now)
         for _ in range(len(self._entries)):  # a slow driver's sources would be due for ever
             if (index := self._turns.take(now)) is None:
                 break
-            began = self._cpu.thread()
+            used = self._cpu.thread()
             self._read(index)
-            self._spending.add(index, self._cpu.thread() - began)
+            self._spending.add(index, self._cpu.thread() - used)
             now = self._clock.now()
             self._writer.beat(now)
         if (pace := self._spending.plan(now)) is not None:
@@ -151,7 +151,8 @@ class Sampler:
             self._look_around(now)
             self._writer.doing(None, time.monotonic())
         due = self._turns.next_due
-        return max(now + LEAST_SECONDS, min(self._slow_due, due or self._slow_due))
+        earliest = max(began + LEAST_SECONDS, now + LEAST_SECONDS / 2)
+        return max(earliest, min(self._slow_due, due or self._slow_due))
 
     def _repace(self, pace: Sequence[float], now: float) -> None:
         """Read on at another pace, and say so."""
@@ -228,11 +229,11 @@ class Sampler:
         for uuid in crowded:
             if uuid in self._devices:
                 self._looks_at(uuid)
-                began = self._cpu.thread()
+                used = self._cpu.thread()
                 listed = listing and uuid not in self._unasked
                 self._look_for_ungated(uuid, list_processes=listed)
                 if listed:
-                    self._listing.add(self._cpu.thread() - began)
+                    self._listing.add(self._cpu.thread() - used)
         if listing:
             least = len(crowded) * self._listing.seconds / (_PROCESSES_SHARE * self._budget)
             self._processes_due = now + max(PROCESSES_SECONDS, least)
