@@ -2,8 +2,10 @@
 
 ``python bench/monitor.py`` starts a monitor over 8 fake devices that have a real GPU's sources,
 each at a turnstile where somebody works, and looks at its helper from outside. A read of a fake
-device takes no time, so what is measured is the monitor's own; what reads of real sources would
-take comes on top, as planned, and is in the table, too.
+device takes next to no time, so what is measured is the monitor's own. With ``--real-costs`` each
+read keeps the CPU for as long as one of a real GPU did (``treadle.devices.catalogue``), and so does
+each look for events and processes: what is measured then is whether all of it stays within the
+budget, and how often each source is read for that.
 """
 
 from __future__ import annotations
@@ -42,13 +44,21 @@ from treadle.monitor import Monitor
 
 _ROOT = Path(__file__).resolve().parent.parent
 _RESULTS = _ROOT / "bench" / "results" / "monitor.json"
-_SETTLE_SECONDS = 2.0
+_SETTLE_SECONDS = 25.0
+"""Until the pace follows what was measured."""
+_REAL, _WITHOUT_GPM = "real", "without-gpm"
+_PROCESSES_SECONDS = 3.285e-3
+"""Listing processes and looking for events once took so long on an H200."""
+_EVENTS_SECONDS = (
+    GPU_SOURCES["nvml.processes"].cost_seconds + GPU_SOURCES["nvml.clocks"].cost_seconds
+)
+"""At most: it asks for processes, and why clocks are held down."""
 
 
 class Results(Struct, frozen=True, kw_only=True):
     """The document: fractions of a core, seconds, bytes."""
 
-    format: int = 1
+    format: int = 2
     date: str
     command: str
     machine: Machine
@@ -59,8 +69,14 @@ class Results(Struct, frozen=True, kw_only=True):
     """Of the helper: all its threads."""
     monitor_cpu_fraction: float
     """Of the process that watches it, which does nothing else here."""
-    planned_read_fraction: float
-    """What reads of real sources would take, on top."""
+    read_fraction: float
+    """What reads take of it, by the helper's own measurements."""
+    real_costs: bool
+    """Whether reads take as long as those of a real GPU."""
+    gpm: bool
+    """Whether there is the performance monitor: the budget is 2% with it, 1% without."""
+    interval_seconds: dict[str, float]
+    """Between reads of each source of the first device, at the end."""
     samples_per_second: float
     tick_p50_seconds: float
     """Between two ticks of the tier that is meant to come every 10 ms."""
@@ -85,20 +101,30 @@ class _Power:
         return [Reading("power", 300.0, now, self._refresh_seconds)] * count
 
 
-def _fake_source(spec: SourceSpec) -> Source:
-    """A source that answers at once."""
-    if spec.metrics == ("power",):
-        return FunctionSource(spec, _Power(spec.refresh_seconds).read)
+def _fake_source(spec: SourceSpec, real_costs: bool) -> Source:
+    """A source that answers at once, or after as much CPU time as a real one's."""
+    takes, power = spec.cost_seconds if real_costs else 0.0, _Power(spec.refresh_seconds)
 
     def read() -> Sequence[Reading]:
+        _work(takes)
+        if spec.metrics == ("power",):
+            return power.read()
         now = time.monotonic()
         return [Reading(metric, 1.0, now, 0.0) for metric in spec.metrics]
 
     return FunctionSource(spec, read)
 
 
+def _work(seconds: float) -> None:
+    """Keep the CPU for so long."""
+    end = time.thread_time() + seconds if seconds else 0.0
+    while seconds and time.thread_time() < end:
+        pass
+
+
 class _FakeDevice:
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, real_costs: bool, gpm: bool) -> None:
+        self._real_costs = real_costs
         self.info = DeviceInfo(
             uuid=f"FAKE-{index}",
             index=index,
@@ -107,7 +133,11 @@ class _FakeDevice:
             cores=132,
             memory_bytes=1 << 37,
         )
-        self._sources = [_fake_source(spec) for spec in GPU_SOURCES.values()]
+        self._sources = [
+            _fake_source(spec, real_costs)
+            for spec in GPU_SOURCES.values()
+            if gpm or "gpm" not in spec.name
+        ]
 
     def mechanisms(self) -> Sequence[Mechanism]:
         return ()
@@ -119,18 +149,22 @@ class _FakeDevice:
         return self._sources
 
     def processes(self) -> Sequence[DeviceProcess]:
+        _work(_PROCESSES_SECONDS if self._real_costs else 0.0)
         return ()
 
     def events(self) -> Sequence[DeviceEvent]:
+        _work(_EVENTS_SECONDS if self._real_costs else 0.0)
         return ()
 
     def close(self) -> None:
         """Nothing to give back."""
 
 
-def devices(count: str) -> tuple[Sequence[MonitoredDevice], Sequence[str]]:
-    """What the helper finds."""
-    return [_FakeDevice(index) for index in range(int(count))], ()
+def devices(told: str) -> tuple[Sequence[MonitoredDevice], Sequence[str]]:
+    """What the helper finds: so many, with real costs or not, with GPM or not."""
+    count, *words = told.split(":")
+    real, gpm = _REAL in words, _WITHOUT_GPM not in words
+    return [_FakeDevice(index, real, gpm) for index in range(int(count))], ()
 
 
 def _memory_bytes(pid: int) -> int:
@@ -140,7 +174,7 @@ def _memory_bytes(pid: int) -> int:
     raise TreadleError("the system does not tell how much memory a process has")
 
 
-def measure(count: int, seconds: float) -> Results:
+def measure(count: int, seconds: float, *, real_costs: bool, gpm: bool) -> Results:
     """Run a monitor for that long, and look at it."""
     machine = describe_machine()
     with ExitStack() as stack:
@@ -148,7 +182,8 @@ def measure(count: int, seconds: float) -> Results:
         for index in range(count):
             stack.enter_context(busy_page(folder, f"FAKE-{index}"))
         os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT / "bench"), *sys.path[1:]])
-        monitor = stack.enter_context(Monitor(f"monitor:devices={count}", folder=folder))
+        told = f"{count}:{_REAL if real_costs else ''}:{'' if gpm else _WITHOUT_GPM}"
+        monitor = stack.enter_context(Monitor(f"monitor:devices={told}", folder=folder))
         pid = wait_for_helper(monitor)
         time.sleep(_SETTLE_SECONDS)
         reader = monitor.reader
@@ -162,6 +197,7 @@ def measure(count: int, seconds: float) -> Results:
         after = [reader.since(number, last=1)["number"].sum() for number in series]
         at = monitor.history("FAKE-0", "gate_busy", min(seconds, 50.0))["at"]
         gaps = np.sort(np.diff(at))
+        paces = [reader.pace(number) for number in range(len(reader.directory.sources))]
         return Results(
             date=date_now(),
             command=command_line(),
@@ -171,9 +207,14 @@ def measure(count: int, seconds: float) -> Results:
             seconds=round(elapsed, 3),
             helper_cpu_fraction=helper / elapsed,
             monitor_cpu_fraction=own / elapsed,
-            planned_read_fraction=sum(
-                entry.cost_seconds / entry.interval_seconds for entry in reader.directory.sources
-            ),
+            read_fraction=sum(pace.cost_seconds / pace.interval_seconds for pace in paces),
+            real_costs=real_costs,
+            gpm=gpm,
+            interval_seconds={
+                entry.name: pace.interval_seconds
+                for entry, pace in zip(reader.directory.sources, paces, strict=True)
+                if entry.device == "FAKE-0"
+            },
             samples_per_second=float(sum(after) - sum(before)) / elapsed,
             tick_p50_seconds=float(np.quantile(gaps, 0.5)),
             tick_p99_seconds=float(np.quantile(gaps, 0.99)),
@@ -190,13 +231,17 @@ def table(results: Results) -> Table:
         ("devices", f"{results.devices}"),
         ("helper, of a core", f"{results.helper_cpu_fraction:.2%}"),
         ("process that watches it, of a core", f"{results.monitor_cpu_fraction:.2%}"),
-        ("reads of real sources, planned, of a core", f"{results.planned_read_fraction:.2%}"),
+        ("of it, reads", f"{results.read_fraction:.2%}"),
         ("samples a second", f"{results.samples_per_second:.0f}"),
         ("tick P50", f"{results.tick_p50_seconds * 1e3:.2f} ms"),
         ("tick P99", f"{results.tick_p99_seconds * 1e3:.2f} ms"),
         ("tick longest", f"{results.tick_max_seconds * 1e3:.2f} ms"),
         ("helper's memory", f"{results.helper_memory_bytes / 2**20:.1f} MiB"),
         ("of it, readings", f"{results.shared_memory_bytes / 2**20:.1f} MiB"),
+    ]
+    rows += [
+        (f"{name} is read every", f"{seconds:.2f} s")
+        for name, seconds in results.interval_seconds.items()
     ]
     for name, value in rows:
         shown.add_row(name, value)
@@ -208,10 +253,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure what monitoring costs.")
     parser.add_argument("--devices", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=30.0, help="default: %(default)s")
+    parser.add_argument(
+        "--real-costs", action="store_true", help="reads take the CPU time of a real GPU's"
+    )
+    parser.add_argument("--without-gpm", action="store_true", help="and its larger budget")
     parser.add_argument("--output", type=Path, default=_RESULTS, metavar="FILE")
     arguments = parser.parse_args()
     try:
-        results = measure(arguments.devices, arguments.seconds)
+        results = measure(
+            arguments.devices,
+            arguments.seconds,
+            real_costs=arguments.real_costs,
+            gpm=not arguments.without_gpm,
+        )
         save(results, arguments.output)
     except TreadleError as error:
         print(error, file=sys.stderr)

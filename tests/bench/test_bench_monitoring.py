@@ -172,6 +172,20 @@ def test_launches_are_counted_at_the_gate(
         assert told[what] is True, what
 
 
+@pytest.mark.parametrize(("lags", "passed"), [(0.0, True), (0.4, False)])
+def test_half_a_second_of_critical_load_is_seen_at_the_gate(
+    figures: Callable[[Truth], Figures], lags: float, passed: bool
+) -> None:
+    on = ((11.0, 11.5), (13.0, 13.5), (15.0, 15.5))
+    critical = Load(name="c", pid=42, memory_bytes=GIB, on=on, launches=99)
+    phase = Phase(name=GATE, began=10.0, ended=18.0, loads=(critical, LOAD))
+    values = truth() | {
+        "gate_busy": lambda at: float(any(b <= at - lags < e for b, e in on)),
+    }
+    told = verdicts(check(figures(values), [PHASES[0], phase]), GATE)
+    assert told["gate busy under critical load"] is passed
+
+
 def test_a_gate_that_counts_nothing_is_a_failure(figures: Callable[[Truth], Figures]) -> None:
     phase = Phase(name=GATE, began=10.0, ended=18.0, loads=(LOAD, LOAD))
     values = truth() | {"gate_launches": lambda at: None, "gate_members": lambda at: None}

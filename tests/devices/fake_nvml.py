@@ -66,6 +66,8 @@ class FakeNVML:
         self.fails: dict[str, int] = {}
         self.missing: set[str] = set()
         """Functions that this version of the binding does not know."""
+        self.cuts_samples = False
+        """Whether a place that is too small is filled, instead of refused."""
         self.calls: list[str] = []
         self.open_samples = 0
         self.open_event_sets = 0
@@ -77,6 +79,10 @@ class FakeNVML:
         self._functions |= self._activity() | self._topology() | self._events()
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_nvmlGetFunctionPointer":
+            if name in self.missing:
+                raise AttributeError(name)
+            return self._library_function
         if name.startswith("nvml") and callable(getattr(pynvml, name, None)):
             if name not in self._functions or name in self.missing:
                 raise AttributeError(name)
@@ -96,6 +102,33 @@ class FakeNVML:
         if arguments and isinstance(arguments[0], FakeGPU) and arguments[0].lost:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         return self._functions[name](*arguments)
+
+    def _library_function(self, name: str) -> Callable[..., int]:
+        """Of the driver's library, which takes and fills what C does, and answers with a code."""
+        assert name == "nvmlDeviceGetSamples", "no other is known beneath the binding"
+        if name in self.missing:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return self._samples_in_c
+
+    def _samples_in_c(
+        self, gpu: FakeGPU, kind: Any, seen: Any, value_kind: Any, count: Any, place: Any
+    ) -> int:
+        try:
+            found, samples = self._call("nvmlDeviceGetSamples", gpu, kind.value, seen.value)
+        except pynvml.NVMLError as error:
+            return int(error.value)
+        kind_out, count_out = (
+            ctypes.cast(out, ctypes.POINTER(ctypes.c_uint)).contents for out in (value_kind, count)
+        )
+        kind_out.value = found
+        room = min(count_out.value, len(place))
+        if len(samples) > room and not self.cuts_samples:
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        count_out.value = min(room, len(samples))
+        for filled, sample in zip(place, samples, strict=False):
+            filled.timeStamp = sample.timeStamp
+            filled.sampleValue.uiVal = sample.sampleValue.uiVal
+        return 0
 
     def _system(self) -> dict[str, Callable[..., Any]]:
         return {

@@ -113,7 +113,6 @@ def test_a_gpu_tells_its_figures_in_the_units_of_the_metrics(world: World) -> No
         "memory_used": 3 * GIB,
         "memory_free": 137.5 * GIB,
         "memory_reserved": 0.5 * GIB,
-        "bar1_used": 1 << 20,
     }
     assert values(device, "nvml.temperature") == {"temperature": 38, "memory_temperature": 41}
     assert values(device, "nvml.energy") == {"energy": 5.0}
@@ -122,6 +121,7 @@ def test_a_gpu_tells_its_figures_in_the_units_of_the_metrics(world: World) -> No
     board = values(device, "nvml.board")
     assert (board["power_limit"], board["fan_speed"]) == (700.0, 1.0)
     assert (board["ecc_corrected"], board["ecc_uncorrected"]) == (7, 1)
+    assert board["bar1_used"] == 1 << 20
 
 
 def test_a_server_card_has_no_fans_and_says_so(world: World) -> None:
@@ -203,6 +203,50 @@ def test_without_a_new_sample_the_last_one_comes_again_and_is_no_younger(world: 
     (before,) = read(device, "nvml.power-samples")
     world.clock.advance(5.0)
     assert read(device, "nvml.power-samples") == [before]
+
+
+def test_power_takes_one_call_of_the_driver(world: World) -> None:
+    device = world.open()
+    for step in range(5):
+        world.power((100.0 + step, 120_000 + step))
+        world.library.calls.clear()
+        assert [r.value for r in read(device, "nvml.power-samples")] == [(120_000 + step) / 1000]
+        assert world.library.calls == ["nvmlDeviceGetSamples"]
+        world.clock.advance(1.0)
+
+
+@pytest.mark.parametrize("cuts", [False, True], ids=["refused", "filled"])
+def test_more_samples_than_there_is_place_for_all_come(world: World, cuts: bool) -> None:
+    world.library.cuts_samples = cuts
+    device = world.open()
+    world.clock.advance(100.0)
+    world.power(*((100.0 + n / 50, 100_000 + n) for n in range(3000)))
+    found = read(device, "nvml.power-samples")
+    assert [reading.value for reading in found] == [(100_000 + n) / 1000 for n in range(3000)]
+    world.power((200.0, 50_000))
+    world.library.calls.clear()
+    assert [reading.value for reading in read(device, "nvml.power-samples")] == [50.0]
+    assert world.library.calls == ["nvmlDeviceGetSamples"]
+
+
+@pytest.mark.parametrize("missing", ["_nvmlGetFunctionPointer", "nvmlDeviceGetSamples"])
+def test_power_by_a_binding_without_its_inner_function(world: World, missing: str) -> None:
+    world.library.missing.add(missing)
+    device = world.open()
+    world.power((100.0, 120_000))
+    if missing == "nvmlDeviceGetSamples":
+        assert "does not know" in reason(device, "nvml.power-samples", "power")
+    else:
+        assert values(device, "nvml.power-samples") == {"power": 120.0}
+
+
+def test_samples_that_the_driver_cannot_give_fail_as_any_call_does(world: World) -> None:
+    device = world.open()
+    world.library.fails["nvmlDeviceGetSamples"] = pynvml.NVML_ERROR_NO_PERMISSION
+    assert "may not ask" in reason(device, "nvml.power-samples", "power")
+    world.library.fails["nvmlDeviceGetSamples"] = pynvml.NVML_ERROR_UNKNOWN
+    with pytest.raises(DeviceError, match="nvmlDeviceGetSamples: Unknown Error"):
+        read(device, "nvml.power-samples")
 
 
 def test_a_gpu_without_samples_yet_says_so(world: World) -> None:
@@ -301,7 +345,10 @@ def test_one_failing_call_of_several_costs_one_figure(world: World) -> None:
     assert "Unknown Error" in reason(device, "nvml.board", "ecc_corrected")
     world.library.fails |= {
         f"nvmlDeviceGet{name}": pynvml.NVML_ERROR_UNKNOWN
-        for name in ("EnforcedPowerLimit", "EncoderUtilization", "DecoderUtilization")
+        for name in (
+            *("EnforcedPowerLimit", "EncoderUtilization", "DecoderUtilization"),
+            "BAR1MemoryInfo",
+        )
     }
     with pytest.raises(DeviceError, match="Unknown Error"):
         read(device, "nvml.board")

@@ -19,6 +19,7 @@ from treadle.monitor import ring  # noqa: E402
 from treadle.monitor.recording import Recorder  # noqa: E402
 from treadle.monitor.ring import Reader, Writer  # noqa: E402
 from treadle.monitor.sampler import Sampler, plan  # noqa: E402
+from treadle.monitor.spending import CpuTime  # noqa: E402
 
 FILE = ROOT / "tests" / "data" / "simulated.rec"
 _SECONDS, _HALF_PERIOD, _TICK = 12, 2, 0.01
@@ -53,7 +54,16 @@ def record(file: Path) -> None:
         pages = Path(folder) / "pages"
         page = WrittenPage(pages, gpu.info.uuid)
         page.seat(0, 0, pid=4242)
-        sampler = Sampler([gpu], sources, writer, folder=pages, clock=clock, on_event=events.append)
+        sampler = Sampler(
+            [gpu],
+            sources,
+            writer,
+            folder=pages,
+            clock=clock,
+            on_event=events.append,
+            # What it takes here says nothing, where time is moved by hand.
+            cpu=CpuTime(thread=lambda: 0.0, process=lambda: 0.0),
+        )
         writer.ready()
         reader = Reader(memory)
         due = clock.now()

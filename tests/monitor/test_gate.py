@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -86,6 +86,33 @@ def test_a_mark_that_lasts_makes_it_busy_all_the_time(written: WrittenPage) -> N
     assert page.read(60 * MS).busy == 0.0
 
 
+def test_a_seat_that_rests_is_followed_again_when_it_goes_on(written: WrittenPage) -> None:
+    written.seat(0, CRITICAL)
+    page = GatePage(written.path)
+    for tick in range(3):
+        assert page.read(tick * 10 * MS).launches == 0
+    written.page.record[0].launches = 5
+    written.mark(0, CRITICAL)
+    assert page.read(30 * MS)[:2] == (0.0, 5)
+    assert page.read(40 * MS)[:2] == (1.0, 5)  # nothing but the mark's time goes on
+    written.unmark(0, CRITICAL, 15 * MS)
+    assert page.read(50 * MS).busy == pytest.approx(0.5)
+    assert page.read(60 * MS).busy == 0.0
+
+
+def test_every_field_of_a_seat_is_read_from_its_place(written: WrittenPage) -> None:
+    page = GatePage(written.path)
+    page.read(0)
+    written.seat(63, BACKGROUND, generation=(1 << 32) - 1)
+    record = written.page.record[63]
+    record.launches, record.predicted_ns, record.memory_used_bytes = 1 << 40, 2 << 40, 3 << 40
+    record.waited_ns, record.budget_waited_ns = 4 << 40, 5 << 40
+    found = page.read(10 * MS)
+    assert (found.launches, found.memory_bytes, found.members) == (1 << 40, 3 << 40, 1)
+    assert found.work_seconds == (2 << 40) / 1e9
+    assert found.waited_seconds == (9 << 40) / 1e9
+
+
 def test_background_marks_make_nothing_busy(written: WrittenPage) -> None:
     written.seat(0, BACKGROUND)
     page = GatePage(written.path)
@@ -114,15 +141,24 @@ class Written(list[tuple[int, float, float | None, float, str]]):
     """Takes what a tier writes."""
 
     def write(
-        self, series: int, at: float, value: float | None, window: float, reason: str
+        self, series: int, at: float, value: float | None, window: float, reason: str = ""
     ) -> None:
         self.append((series, at, value, window, reason))
+
+    def write_together(
+        self, series: Sequence[int], at: float, values: Sequence[float], window: float
+    ) -> None:
+        for place, (number, value) in enumerate(zip(series, values, strict=True)):
+            self.write(number, at, value, 0.0 if place else window)
+
+    def tick(self) -> None:
+        """Nobody counts."""
 
 
 def tier(folder: Path) -> tuple[GateTier, Written]:
     written = Written()
     series = [Series("GPU-0", metric, GATE, 0.01) for metric in gate.METRICS]
-    return GateTier(folder, series, written.write), written
+    return GateTier(folder, series, written), written
 
 
 def test_a_gpu_without_a_page_says_so(tmp_path: Path) -> None:

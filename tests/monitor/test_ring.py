@@ -10,7 +10,7 @@ import pytest
 
 from treadle.devices.device import Reading
 from treadle.monitor import ring
-from treadle.monitor.directory import Directory, Series
+from treadle.monitor.directory import Directory, Series, SourceEntry
 from treadle.monitor.ring import MAX_BYTES, Reader, RingError, Writer
 
 SLOW = Series("GPU-0", "temperature", "nvml", 1.0)
@@ -36,6 +36,25 @@ def test_what_is_written_is_read(memory: int) -> None:
     writer.write(0, 1.5, 42.0, 0.1)
     assert reader.latest(0) == Reading("temperature", 42.0, 1.5, 0.1)
     assert reader.latest(1) is None
+
+
+def test_the_pace_of_a_source_is_told_and_may_change(memory: int) -> None:
+    sources = tuple(SourceEntry("GPU-0", f"s{n}", 0.1 * n, 0.001 * n, ()) for n in range(1, 4))
+    writer = Writer(memory, Directory((), sources, (SLOW, FAST)))
+    writer.ready()
+    reader = Reader(memory)
+    assert [reader.pace(n).cost_seconds for n in range(3)] == [0.001, 0.002, 0.003]
+    writer.pace(1, 2.5, 0.004)
+    writer.write(0, 1.0, 1.0, 0.0)
+    assert [reader.pace(n).interval_seconds for n in range(3)] == [0.1, 2.5, pytest.approx(0.3)]
+    assert reader.directory.sources == sources
+
+
+def test_values_of_one_moment_are_written_together(memory: int) -> None:
+    writer, reader = pair(memory)
+    writer.write_together([1, 0], 1.5, [7.0, 0.0], 0.01)
+    assert reader.latest(1) == Reading("gate_work", 7.0, 1.5, 0.01)
+    assert reader.latest(0) == Reading("temperature", 0.0, 1.5, 0.0)
 
 
 def test_a_missing_value_has_its_reason(memory: int) -> None:

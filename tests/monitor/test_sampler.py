@@ -24,14 +24,17 @@ from treadle.devices.device import (
 from treadle.monitor import gate, ring
 from treadle.monitor.directory import GATE
 from treadle.monitor.ring import Reader, Writer
-from treadle.monitor.sampler import Sampler, numbers_of, plan
+from treadle.monitor.sampler import PROCESSES_SECONDS, Sampler, numbers_of, plan
+from treadle.monitor.snapshot import views
+from treadle.monitor.spending import CpuTime
 
 
 class World:
-    """A sampler over a device, on a clock that a test moves."""
+    """A sampler over a device, on a clock that a test moves; what work takes, a test says."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock(100.0)
+        self.used = 0.0
         self.fast = FakeSource(0, "fake.fast", ("power",), refresh_seconds=0.1)
         self.slow = FakeSource(0, "fake.slow", ("temperature",), refresh_seconds=1.0)
         self.device = FakeDevice(0, [self.fast, self.slow])
@@ -46,6 +49,7 @@ class World:
             folder=folder,
             clock=self.clock,
             on_event=self.events.append,
+            cpu=CpuTime(thread=lambda: self.used, process=lambda: self.used),
         )
         writer.ready()
         self.reader = Reader(self.memory)
@@ -77,6 +81,61 @@ def test_each_source_is_read_at_its_own_pace(world: World) -> None:
     assert world.slow.reads == pytest.approx(10, abs=2)
     assert world.reader.heartbeat == pytest.approx(world.clock.now(), abs=0.2)
     assert world.reader.doing is None
+
+
+def test_a_read_that_takes_more_than_was_claimed_is_done_less_often(world: World) -> None:
+    def dearly() -> Sequence[Reading]:
+        world.used += 0.01
+        return [Reading("power", 1.0, world.clock.now(), 0.0)]
+
+    world.fast.read = dearly  # type: ignore[method-assign]
+    world.run(10.0)
+    before, used = world.slow.reads, world.used
+    world.run(60.0)
+    assert (world.used - used) / 60.0 == pytest.approx(0.01, rel=0.1)
+    assert world.slow.reads - before == pytest.approx(60, abs=2)
+    fast = world.reader.pace(0)
+    assert fast.interval_seconds == pytest.approx(1.0, rel=0.05)
+    assert fast.cost_seconds == pytest.approx(0.01, rel=0.01)
+    assert world.reader.pace(1).interval_seconds == 1.0
+
+
+def test_a_figure_that_is_read_less_often_is_stale_later(world: World) -> None:
+    def dearly() -> Sequence[Reading]:
+        world.used += 0.03
+        return [Reading("power", 1.0, world.clock.now(), 0.0)]
+
+    def power(age: float) -> float | None:
+        latest = world.latest("power")
+        assert latest is not None
+        (view,) = views(world.reader, latest.sampled_at + age, "", ())
+        return view.value("power")
+
+    world.run(2.0)
+    assert (power(2.9), power(3.1)) == (100.0, None)
+    world.fast.read = dearly  # type: ignore[method-assign]
+    world.run(120.0)
+    assert world.reader.pace(0).interval_seconds == pytest.approx(3.0, rel=0.05)
+    assert (power(14.0), power(16.0)) == (1.0, None)
+
+
+def test_listing_processes_takes_a_tenth_of_the_budget(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = WrittenPage(tmp_path / "pages", "FAKE-0")
+    page.seat(0, 0)
+    looks: list[float] = []
+
+    def dearly() -> Sequence[DeviceProcess]:
+        looks.append(world.clock.now())
+        world.used += 0.02
+        return ()
+
+    monkeypatch.setattr(world.device, "processes", dearly)
+    world.run(100.0)
+    assert looks[1] - looks[0] == pytest.approx(PROCESSES_SECONDS, abs=1.0)  # as is claimed
+    assert looks[-1] - looks[-2] == pytest.approx(20.0, abs=1.5)
+    page.close()
 
 
 def test_a_process_that_goes_past_the_turnstile_is_told_of_and_when_it_is_no_more(

@@ -20,45 +20,48 @@ class SourceSpec:
 
 
 def _table() -> Mapping[str, SourceSpec]:
-    """Refresh and cost are of an H200 with driver 580, where they are known.
+    """Refresh and cost are of one H200 with driver 580, in one host.
 
-    The cost of ``nvml.links`` is that of six other fields, and ``nvml.energy`` changes every
-    100 ms; a counter loses nothing by being read more rarely, and this one takes 3 ms.
+    Costs differ much by host: in another one, utilisation took 4 us, links 40 us, GPM 1.4 ms. They
+    are where the monitor begins; it measures what reads take and paces them by that. Power was
+    timed with two calls of which one is left, and the memory together with BAR1, which is the
+    board's now. ``nvml.energy`` changes every 100 ms; a counter loses nothing by being read more
+    rarely.
     """
     rows = (
-        ("nvml.utilization", "gpu_utilization memory_utilization", 0.2, 4e-6),
-        ("nvml.power-samples", "power", 0.02, 300e-6),
+        ("nvml.utilization", "gpu_utilization memory_utilization", 0.2, 108e-6),
+        ("nvml.power-samples", "power", 0.02, 747e-6),
         (
             "nvml.gpm",
             "sm_activity sm_occupancy tensor_activity fp16_activity fp32_activity fp64_activity "
             "dram_activity",
             0.1,
-            1.4e-3,
+            278e-6,
         ),
         (
             "nvml.clocks",
             "sm_clock memory_clock performance_state throttled_power throttled_thermal "
             "throttled_other",
             0.1,
-            6e-6,
+            121e-6,
         ),
-        ("nvml.memory", "memory_used memory_free memory_reserved bar1_used", 0.1, 20e-6),
-        ("nvml.temperature", "temperature memory_temperature", 0.1, 9e-6),
+        ("nvml.memory", "memory_used memory_free memory_reserved", 0.1, 576e-6),
+        ("nvml.temperature", "temperature memory_temperature", 0.1, 111e-6),
         (
             "nvml.links",
             "pcie_sent pcie_received pcie_replays nvlink_sent nvlink_received",
             1.0,
-            40e-6,
+            1220e-6,
         ),
-        ("nvml.processes", "processes", 1.0, 7e-6),
+        ("nvml.processes", "processes", 1.0, 149e-6),
         (
             "nvml.board",
             "power_limit fan_speed ecc_corrected ecc_uncorrected encoder_utilization "
-            "decoder_utilization",
+            "decoder_utilization bar1_used",
             1.0,
-            15e-6,
+            185e-6,
         ),
-        ("nvml.energy", "energy", 1.0, 3e-3),
+        ("nvml.energy", "energy", 1.0, 4593e-6),
     )
     return {
         name: SourceSpec(name, tuple(metrics.split()), *times) for name, metrics, *times in rows

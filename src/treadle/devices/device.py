@@ -138,7 +138,7 @@ class Source(Protocol):
 
     @property
     def cost_seconds(self) -> float:
-        """How long a read usually takes, measured."""
+        """CPU time that a read usually takes. The monitor begins with it, and measures."""
         ...
 
     def read(self) -> Sequence[Reading]:

@@ -21,18 +21,20 @@ class Series(Struct, frozen=True):
     metric: str
     source: str
     interval_seconds: float
-    """How often it is read, as planned."""
+    """The least between two of its samples, which its ring is laid out for."""
     offset: int = 0
     capacity: int = 0
 
 
 class SourceEntry(Struct, frozen=True):
-    """A source as the helper reads it."""
+    """A source as the helper begins to read it. At present: ``Reader.pace``."""
 
     device: str
     name: str
     interval_seconds: float
+    """As planned from what its device claims, before anything is measured."""
     cost_seconds: float
+    """As claimed."""
     metrics: tuple[str, ...]
 
 

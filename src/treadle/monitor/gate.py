@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from treadle.monitor.directory import GATE, Series
 from treadle.turnstile import TurnstileError
 from treadle.turnstile.folder import page_file
-from treadle.turnstile.page import CLASSES, PAGE_BYTES, RECORD_BYTES, Page, Record, why_unusable
+from treadle.turnstile.page import PAGE_BYTES, RECORD_BYTES, RECORDS, Page, Record, why_unusable
 
 METRICS = (
     "gate_busy",
@@ -29,24 +30,31 @@ METRICS = (
 IDLE_NS = 100_000_000
 """A page where nobody sits is written down so often; where nobody sits at any, so often all are
 looked at."""
-_URGENT = 2
-"""Critical and normal marks make a GPU busy for others."""
-
-
-def _word(offset: int) -> int:
-    assert offset % 8 == 0
-    return offset // 8
-
-
-_MARKS, _MEMBERS = _word(Page.marks.offset), _word(Page.members.offset)
-_FIRST, _STEP = _word(Page.record.offset), _word(RECORD_BYTES)
-_GENERATION = Record.generation.offset // 4
-_LAUNCHES, _PREDICTED = _word(Record.launches.offset), _word(Record.predicted_ns.offset)
-_WAITED, _BUDGET_WAITED = (
-    _word(Record.waited_ns.offset),
-    _word(Record.budget_waited_ns.offset),
+_MARKS, _MEMBERS = Page.marks.offset // 8, Page.members.offset // 8
+_FIRST = Page.record.offset
+_FIELDS = (
+    Record.generation,
+    Record.launches,
+    Record.predicted_ns,
+    Record.waited_ns,
+    Record.budget_waited_ns,
+    Record.memory_used_bytes,
+    Record.marked_ns,
 )
-_MEMORY, _MARKED = _word(Record.memory_used_bytes.offset), _word(Record.marked_ns.offset)
+"""What is read of a seat, in the order in which it lies there."""
+_MEMORY = _FIELDS.index(Record.memory_used_bytes)
+
+
+def _layout() -> struct.Struct:
+    """Takes a seat's fields off a page in one call; as the machine's own, each in one piece."""
+    text, end = "@", 0
+    for field in _FIELDS:
+        text += f"{field.offset - end}x{'Q' if field.size == 8 else 'I'}"
+        end = field.offset + field.size
+    return struct.Struct(text)
+
+
+_fields_of = _layout().unpack_from
 
 
 class GateFigures(NamedTuple):
@@ -63,11 +71,11 @@ class GateFigures(NamedTuple):
 class _Sat:
     """What was last seen of one seat."""
 
-    __slots__ = ("credited", "generation", "launches", "marked_since", "waited", "work")
+    __slots__ = ("credited", "fields", "marked_since")
 
-    def __init__(self, generation: int) -> None:
-        self.generation = generation
-        self.launches = self.work = self.waited = self.credited = 0
+    def __init__(self, fields: tuple[int, ...], credited_ns: int) -> None:
+        self.fields = fields
+        self.credited = credited_ns
         self.marked_since: int | None = None
 
 
@@ -95,8 +103,7 @@ class GatePage:
             raise TurnstileError(f"cannot use the turnstile {path}: {reason}")
         self.inode = about.st_ino
         self._words = memoryview(self._memory).cast("Q")
-        self._halves = memoryview(self._memory).cast("I")
-        self._seen: dict[int, _Sat] = {}
+        self._seen: list[_Sat | None] = [None] * RECORDS
         self._launches = self._work = self._waited = 0
         self._last_ns: int | None = None
         self.dead = 0
@@ -109,57 +116,58 @@ class GatePage:
         self._waited += before._waited
 
     @property
-    def empty(self) -> bool:
-        """Whether nobody sits there."""
-        words = self._words
-        return not (words[_MEMBERS] | words[_MEMBERS + 1] | words[_MEMBERS + 2])
-
-    @property
     def seats(self) -> int:
         """The records that are taken, by the living or the dead, as bits."""
-        return sum_or(self._words, _MEMBERS, CLASSES)
+        words = self._words
+        return words[_MEMBERS] | words[_MEMBERS + 1] | words[_MEMBERS + 2]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody sits there."""
+        return not self.seats
 
     def read(self, now_ns: int) -> GateFigures:
         """Read it now. ``busy`` is over the time since the last read; the first time it is 0."""
-        words = self._words
-        window = 0 if self._last_ns is None else now_ns - self._last_ns
-        first, self._last_ns = self._last_ns is None, now_ns
-        urgent = sum_or(words, _MARKS, _URGENT)
-        seated = sum_or(words, _MEMBERS, CLASSES) & ~self.dead
+        words, seen, last_ns = self._words, self._seen, self._last_ns
+        self._last_ns = now_ns
+        window = 0 if last_ns is None else now_ns - last_ns
+        # Critical and normal marks make a GPU busy for others.
+        urgent = words[_MARKS] | words[_MARKS + 1]
+        left = self.seats & ~self.dead
         busy_ns = memory = members = 0
-        left = seated
         while left:
-            index = (left & -left).bit_length() - 1
-            left &= left - 1
+            bit = left & -left
+            left ^= bit
+            index = bit.bit_length() - 1
+            fields = _fields_of(self._memory, _FIRST + index * RECORD_BYTES)
             members += 1
-            base = _FIRST + index * _STEP
-            memory += words[base + _MEMORY]
-            busy_ns += self._follow(index, base, bool(urgent >> index & 1), now_ns, window, first)
+            memory += fields[_MEMORY]
+            sat, marked = seen[index], urgent & bit
+            # Where nothing has changed and no mark's time runs, there is nothing to add.
+            if marked or sat is None or sat.marked_since is not None or sat.fields != fields:
+                marked_ns = self._follow(index, fields, bool(marked), now_ns, last_ns is None)
+                busy_ns += min(marked_ns, window)
         busy = min(1.0, busy_ns / window) if window else 0.0
         return GateFigures(
             busy, self._launches, self._work / 1e9, self._waited / 1e9, memory, members
         )
 
     def _follow(
-        self, index: int, base: int, marked: bool, now_ns: int, window: int, first: bool
+        self, index: int, fields: tuple[int, ...], marked: bool, now_ns: int, first: bool
     ) -> int:
-        """Add what a seat did since it was last seen; how long it was marked in the window."""
-        words = self._words
-        generation = self._halves[2 * base + _GENERATION]
-        launches, work = words[base + _LAUNCHES], words[base + _PREDICTED]
-        waited = words[base + _WAITED] + words[base + _BUDGET_WAITED]
-        sat = self._seen.get(index)
-        if sat is None or sat.generation != generation:
-            sat = self._seen[index] = _Sat(generation)
-            if first:  # what came before this was opened is not counted
-                sat.launches, sat.work, sat.waited = launches, work, waited
-                sat.credited = words[base + _MARKED]
-        self._launches += max(0, launches - sat.launches)
-        self._work += max(0, work - sat.work)
-        self._waited += max(0, waited - sat.waited)
-        sat.launches, sat.work, sat.waited = launches, work, waited
+        """Add what a seat did since it was last seen; how long it has been marked since."""
+        generation, launches, work, waited, budget_waited, _, total = fields
+        sat = self._seen[index]
+        if sat is None or sat.fields[0] != generation:
+            # What came before this was opened is not counted.
+            before = fields if first else (generation, 0, 0, 0, 0, 0, 0)
+            sat = self._seen[index] = _Sat(before, total if first else 0)
+        _, had_launched, had_worked, had_waited, had_budget_waited, _, _ = sat.fields
+        sat.fields = fields
+        self._launches += max(0, launches - had_launched)
+        self._work += max(0, work - had_worked)
+        self._waited += max(0, waited + budget_waited - had_waited - had_budget_waited)
         # A mark's time is on the page only once it is taken away: until then, since it was seen.
-        total = words[base + _MARKED]
         if not marked:
             sat.marked_since = None
         elif sat.marked_since is None:
@@ -168,23 +176,34 @@ class GatePage:
             total += now_ns - sat.marked_since
         credit = max(0, total - sat.credited)
         sat.credited = max(sat.credited, total)
-        return min(credit, window)
+        return credit
 
     def close(self) -> None:
         self._words.release()
-        self._halves.release()
         self._memory.close()
 
 
-def sum_or(words: memoryview, start: int, count: int) -> int:
-    """All bits that are set in any of so many words."""
-    found = 0
-    for offset in range(start, start + count):
-        found |= words[offset]
-    return found
+class Sink(Protocol):
+    """Takes what is read; a ``ring.Writer``, for one."""
+
+    def write(
+        self, series: int, at: float, value: float | None, window: float, reason: str = ""
+    ) -> None: ...
+
+    def write_together(
+        self, series: Sequence[int], at: float, values: Sequence[float], window: float
+    ) -> None: ...
+
+    def tick(self) -> None: ...
 
 
-Write = Callable[[int, float, float | None, float, str], None]
+class _Watched:
+    """A page that is open, and where its figures go."""
+
+    __slots__ = ("last_ns", "page", "series")
+
+    def __init__(self, page: GatePage, series: Sequence[int], last_ns: int | None) -> None:
+        self.page, self.series, self.last_ns = page, series, last_ns
 
 
 class GateTier:
@@ -194,20 +213,18 @@ class GateTier:
         self,
         folder: Path,
         series: Sequence[Series],
-        write: Write,
+        sink: Sink,
         *,
         tick_seconds: float = 0.01,
-        on_tick: Callable[[], None] = lambda: None,
     ) -> None:
-        self._folder, self._write, self._tick_seconds = folder, write, tick_seconds
-        self._on_tick = on_tick
+        self._folder, self._sink, self._tick_seconds = folder, sink, tick_seconds
         self._series: dict[str, list[int]] = {}
         for number, one in enumerate(series):
             if one.source == GATE and one.metric in METRICS:
                 self._series.setdefault(one.device, []).append(number)
         self._pages: dict[str, GatePage] = {}
-        self._newest: dict[str, GatePage] = {}
-        self._last_ns: dict[str, int] = {}
+        self._newest: dict[str, _Watched] = {}
+        self._watched: Sequence[_Watched] = ()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gate", daemon=True)
 
@@ -224,32 +241,33 @@ class GateTier:
                 path = page_file(self._folder, uuid)
                 if uuid in pages and path.stat().st_ino == pages[uuid].inode:
                     continue
-                page = GatePage(path)
-                if uuid in self._newest:
-                    page.go_on_from(self._newest[uuid])
-                pages[uuid] = self._newest[uuid] = page
+                page, before = GatePage(path), self._newest.get(uuid)
+                if before is not None:
+                    page.go_on_from(before.page)
+                pages[uuid] = page
+                self._newest[uuid] = _Watched(page, series, before.last_ns if before else None)
             except (TurnstileError, OSError) as error:
                 text = str(error) if isinstance(error, TurnstileError) else "its page is gone"
                 pages.pop(uuid, None)
                 for number in series:
-                    self._write(number, now, None, 0.0, text)
+                    self._sink.write(number, now, None, 0.0, text)
         self._pages = pages  # the tick's thread may still be in an old one: it is not closed
+        self._watched = [self._newest[uuid] for uuid in pages]
 
-    def tick(self, now_ns: int) -> None:
-        """Read all pages once."""
-        now = now_ns / 1e9
-        for uuid, page in self._pages.items():
-            last_ns = self._last_ns.get(uuid)
-            if page.empty and last_ns is not None and now_ns - last_ns < IDLE_NS:
+    def tick(self, now_ns: int) -> bool:
+        """Read all pages once; whether anybody sits at one."""
+        seated = False
+        for one in self._watched:
+            last_ns = one.last_ns
+            if not one.page.empty:
+                seated = True
+            elif last_ns is not None and now_ns - last_ns < IDLE_NS:
                 continue
-            figures = page.read(now_ns)
-            self._last_ns[uuid] = now_ns
             window = 0.0 if last_ns is None else (now_ns - last_ns) / 1e9
-            numbers = self._series[uuid]
-            self._write(numbers[0], now, figures.busy, window, "")
-            for number, value in zip(numbers[1:], figures[1:], strict=True):
-                self._write(number, now, value, 0.0, "")
-        self._on_tick()
+            one.last_ns = now_ns
+            self._sink.write_together(one.series, now_ns / 1e9, one.page.read(now_ns), window)
+        self._sink.tick()
+        return seated
 
     def start(self) -> None:
         self._thread.start()
@@ -259,13 +277,12 @@ class GateTier:
         self._thread.join()
 
     def _run(self) -> None:
+        tick, wait = self.tick, time.sleep
         due = time.monotonic()
         while not self._stop.is_set():
-            self.tick(time.monotonic_ns())
-            idle = all(page.empty for page in self._pages.values())
-            pause = IDLE_NS / 1e9 if idle else self._tick_seconds
+            pause = self._tick_seconds if tick(time.monotonic_ns()) else IDLE_NS / 1e9
             due += pause
             now = time.monotonic()
             if due < now:  # it was late: no reading is made up for
                 due = now + pause
-            time.sleep(due - now)
+            wait(due - now)

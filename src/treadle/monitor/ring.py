@@ -1,13 +1,15 @@
 """Readings in shared memory: one writer, any number of readers, and no lock between them.
 
-A memory file holds a header, a table of reasons, a directory in JSON and, for each series (a
-metric of a device), a ring of samples. A sample is 40 bytes: when, value, window, which reason, and
-its number. The writer writes a sample and then counts it; a reader copies, looks at the count
-again, and drops what the writer may have come round to meanwhile.
+A memory file holds a header, a table of reasons, a directory in JSON, how often each source is
+read at present and, for each series (a metric of a device), a ring of samples. A sample is 40
+bytes: when, value, window, which reason, and its number. The writer writes a sample and then counts
+it; a reader copies, looks at the count again, and drops what the writer may have come round to
+meanwhile.
 
-A ring keeps ``KEPT_SECONDS`` of its metric, and at most 8192 samples (320 KiB). A GPU with every
-metric comes to about 3 MiB, eight to 24 MiB; a file never has more than 64 MiB: where more devices
-would need more, each ring keeps less.
+A ring keeps ``KEPT_SECONDS`` of its metric where that is read as often as it changes, longer where
+it is read less often, and at most 8192 samples (320 KiB). A GPU with every metric comes to about
+3 MiB, eight to 24 MiB; a file never has more than 64 MiB: where more devices would need more, each
+ring keeps less.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,7 +31,7 @@ from treadle.errors import TreadleError
 from treadle.monitor.directory import Directory, Series
 
 MAGIC = 0x474E495254524401
-ABI = 1
+ABI = 2
 KEPT_SECONDS = 60.0
 MAX_BYTES = 64 << 20
 LEAST_SAMPLES, MOST_SAMPLES = 16, 8192
@@ -44,15 +47,25 @@ _STARTING, _READY = 0, 1
 SAMPLE = np.dtype(
     [("at", "<f8"), ("value", "<f8"), ("window", "<f8"), ("reason", "<u8"), ("number", "<u8")]
 )
-_SAMPLE = struct.Struct("<dddQQ")
+_SAMPLE = struct.Struct("@dddQQ")
+"""The machine's own, which is little-endian here: each word is written at once, and faster."""
 _SAMPLE_BYTES = _SAMPLE.size
 _pack_into = _SAMPLE.pack_into
 _TRIES = 8
 _NAME = "treadle-readings"
 _RING_HEAD_BYTES = 64
+_PACE = struct.Struct("@dd")
 
 Samples = npt.NDArray[np.void]
 """Of ``SAMPLE``, the oldest first. ``reason`` is 0 where there is a value."""
+
+
+class Pace(NamedTuple):
+    """How a source is read at present."""
+
+    interval_seconds: float
+    cost_seconds: float
+    """CPU time that a read usually takes, as measured here; as claimed until it is."""
 
 
 class RingError(TreadleError):
@@ -62,6 +75,11 @@ class RingError(TreadleError):
 def capacity(interval_seconds: float, kept_seconds: float = KEPT_SECONDS) -> int:
     """How many samples a ring of that pace holds."""
     return int(min(MOST_SAMPLES, max(LEAST_SAMPLES, kept_seconds / interval_seconds)))
+
+
+def _pace_at(directory_bytes: int) -> int:
+    """Where the sources' pace lies: behind the directory."""
+    return -(-(_DIRECTORY_AT + directory_bytes) // 8) * 8
 
 
 def _layout(series: Sequence[Series], start: int) -> tuple[list[Series], int]:
@@ -85,22 +103,32 @@ class Writer:
 
     def __init__(self, fd: int, directory: Directory) -> None:
         room = len(msgspec.json.encode(directory)) + 64 * len(directory.series) + 4096
+        room += _PACE.size * (len(directory.sources) + 1)
         start = -(-(_DIRECTORY_AT + room) // 64) * 64
         placed, size = _layout(directory.series, start)
         self.directory = msgspec.structs.replace(directory, series=tuple(placed))
         encoded = msgspec.json.encode(self.directory)
-        if _DIRECTORY_AT + len(encoded) > start:
+        self._pace_at = _pace_at(len(encoded))
+        if self._pace_at + _PACE.size * len(directory.sources) > start:
             raise RingError("the directory is larger than was thought")
         os.ftruncate(fd, size)
         self._memory = mmap.mmap(fd, size)
         self._words = memoryview(self._memory)[:_HEADER_BYTES].cast("Q")
         self._memory[_DIRECTORY_AT : _DIRECTORY_AT + len(encoded)] = encoded
         self._words[_DIRECTORY_BYTES] = len(encoded)
-        self._counts = [memoryview(self._memory)[s.offset : s.offset + 8].cast("Q") for s in placed]
-        self._starts = [one.offset + _RING_HEAD_BYTES for one in placed]
-        self._capacities = [one.capacity for one in placed]
+        view = memoryview(self._memory)
+        self._rings = [
+            (
+                view[one.offset : one.offset + 8].cast("Q"),
+                one.offset + _RING_HEAD_BYTES,
+                one.capacity,
+            )
+            for one in placed
+        ]
         self._places: dict[str, int] = {}
         self.nbytes = size
+        for number, source in enumerate(directory.sources):
+            self.pace(number, source.interval_seconds, source.cost_seconds)
 
     def ready(self) -> None:
         """Let readers in."""
@@ -121,16 +149,37 @@ class Writer:
         self._words[_DOING_SINCE] = int(now * 1e9)
         self._words[_DOING] = 0 if source is None else source + 1
 
+    def pace(self, source: int, interval_seconds: float, cost_seconds: float) -> None:
+        """Say how often a source is read from now on: an index of the directory."""
+        start = self._pace_at + source * _PACE.size
+        _PACE.pack_into(self._memory, start, interval_seconds, cost_seconds)
+
     def write(
         self, series: int, at: float, value: float | None, window: float, reason: str = ""
     ) -> None:
         """Append a sample to the ring of a series."""
-        count = self._counts[series]
+        count, start, capacity = self._rings[series]
         index = count[0]
-        start = self._starts[series] + index % self._capacities[series] * _SAMPLE_BYTES
         place = 0 if value is not None else self._place(reason)
+        start += index % capacity * _SAMPLE_BYTES
         _pack_into(self._memory, start, at, value or 0.0, window, place, index + 1)
         count[0] = index + 1
+
+    def write_together(
+        self, series: Sequence[int], at: float, values: Sequence[float], window: float
+    ) -> None:
+        """Append a value to the ring of each series, all of one moment.
+
+        The window is the first one's; the others have none.
+        """
+        rings, memory = self._rings, self._memory
+        for number, value in zip(series, values, strict=True):
+            count, start, capacity = rings[number]
+            index = count[0]
+            start += index % capacity * _SAMPLE_BYTES
+            _pack_into(memory, start, at, value, window, 0, index + 1)
+            count[0] = index + 1
+            window = 0.0
 
     def _place(self, reason: str) -> int:
         """The number of a reason, 1 and above, in a table that only grows."""
@@ -168,6 +217,7 @@ class Reader:
             raise RingError(f"its layout is version {self._words[_ABI]}, this treadle knows {ABI}")
         end = _DIRECTORY_AT + int(self._words[_DIRECTORY_BYTES])
         self.directory = msgspec.json.decode(self._memory[_DIRECTORY_AT:end], type=Directory)
+        self._pace_at = _pace_at(end - _DIRECTORY_AT)
         self._rings = [
             np.frombuffer(self._memory, SAMPLE, one.capacity, one.offset + _RING_HEAD_BYTES)
             for one in self.directory.series
@@ -192,6 +242,10 @@ class Reader:
         """The source that is being read, and since when."""
         source, since = int(self._words[_DOING]), float(self._words[_DOING_SINCE]) / 1e9
         return (source - 1, since) if source else None
+
+    def pace(self, source: int) -> Pace:
+        """How a source is read at present: an index of the directory."""
+        return Pace(*_PACE.unpack_from(self._memory, self._pace_at + source * _PACE.size))
 
     def reason(self, place: int) -> str:
         """The text behind a sample's ``reason``."""

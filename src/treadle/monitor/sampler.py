@@ -24,17 +24,18 @@ from treadle.devices.device import (
 )
 from treadle.monitor import gate
 from treadle.monitor.directory import EVENTS, GATE, Directory, Series, SourceEntry
-from treadle.monitor.pace import BUDGET, GPM_BUDGET, Turns, intervals
+from treadle.monitor.pace import LEAST_SECONDS, Turns, budget_of, intervals
 from treadle.monitor.ring import Writer
+from treadle.monitor.spending import CpuTime, Estimate, Spending
 from treadle.turnstile import Turnstile, TurnstileError
 
 SLOW_SECONDS = 1.0
 """How often events, processes and pages are looked for."""
-LEAST_PAUSE_SECONDS = 0.05
-"""Waking up costs as much as a cheap read: what is due a little later waits for company."""
 PROCESSES_SECONDS = 5.0
-_PROCESSES_COST = 0.002
-"""Listing a GPU's processes takes a call and a look into /proc for each."""
+_PROCESSES_SHARE = 0.1
+"""Of the budget, for listing processes: where that is not enough, it is done less often."""
+_PROCESSES_COST = 0.003
+"""Listing a GPU's processes takes calls and a look into /proc for each. Measured in the end."""
 
 _SERVERS = "nvidia-cuda-mps"
 """The kernel keeps 15 characters of a name. The MPS server works for its clients, who are asked."""
@@ -49,7 +50,7 @@ def plan(
     left_out: Iterable[tuple[str, str]] = (),
     tick_seconds: float = 0.01,
 ) -> tuple[Directory, list[Source]]:
-    """Lay out what is read, and how often; the sources are in the directory's order."""
+    """Lay out what is read, and how often at first; the sources are in the directory's order."""
     skipped = set(left_out)
     chosen = [
         (device.info.uuid, source)
@@ -57,20 +58,20 @@ def plan(
         for source in device.sources()
         if (device.info.uuid, source.name) not in skipped
     ]
-    gpm = any("gpm" in source.name for _, source in chosen)
     pace = intervals(
         [source.refresh_seconds for _, source in chosen],
         [source.cost_seconds for _, source in chosen],
-        GPM_BUDGET if gpm else BUDGET,
+        budget_of(source.name for _, source in chosen),
     )
     entries = tuple(
         SourceEntry(uuid, source.name, seconds, source.cost_seconds, tuple(source.metrics))
         for (uuid, source), seconds in zip(chosen, pace, strict=True)
     )
     series = [
-        # A source of samples gives several for each read, at the pace that it changes.
-        Series(uuid, metric, source.name, min(seconds, max(source.refresh_seconds, 0.01)))
-        for (uuid, source), seconds in zip(chosen, pace, strict=True)
+        # However often it is read: the pace is set anew later, and a source of samples gives
+        # several for each read, at the pace that it changes.
+        Series(uuid, metric, source.name, max(source.refresh_seconds, 0.01))
+        for uuid, source in chosen
         for metric in source.metrics
     ]
     # A recording brings its own figures of the turnstile.
@@ -100,6 +101,7 @@ class Sampler:
         on_event: OnEvent,
         left_out: Iterable[tuple[str, str]] = (),
         tick_seconds: float = 0.01,
+        cpu: CpuTime | None = None,
     ) -> None:
         directory = writer.directory
         self._devices = {device.info.uuid: device for device in devices}
@@ -113,35 +115,50 @@ class Sampler:
         }
         now = clock.now()
         self._turns = Turns([entry.interval_seconds for entry in self._entries], now)
+        self._cpu = cpu or CpuTime()
+        self._budget = budget_of(source.name for source in sources)
+        self._spending = Spending(
+            [source.refresh_seconds for source in sources],
+            [source.cost_seconds for source in sources],
+            self._budget,
+            now=now,
+            cpu=self._cpu,
+        )
+        self._listing = Estimate(_PROCESSES_COST)
         self._failing: dict[int, str] = {}
         self._blind: set[str] = set()
         self._slow_due = self._processes_due = now
         self._unseated: dict[str, frozenset[int]] = {}
         self._ungated: dict[str, frozenset[int]] = {}
-        self.gate = gate.GateTier(
-            folder,
-            directory.series,
-            writer.write,
-            tick_seconds=tick_seconds,
-            on_tick=writer.tick,
-        )
+        self.gate = gate.GateTier(folder, directory.series, writer, tick_seconds=tick_seconds)
 
     def step(self) -> float:
         """Do all that is due; returns when to come back."""
-        now = self._clock.now()
+        now = began = self._clock.now()
         self._writer.beat(now)
         for _ in range(len(self._entries)):  # a slow driver's sources would be due for ever
             if (index := self._turns.take(now)) is None:
                 break
+            used = self._cpu.thread()
             self._read(index)
+            self._spending.add(index, self._cpu.thread() - used)
             now = self._clock.now()
             self._writer.beat(now)
+        if (pace := self._spending.plan(now)) is not None:
+            self._repace(pace, now)
         if now >= self._slow_due:
             self._slow_due = now + SLOW_SECONDS
             self._look_around(now)
             self._writer.doing(None, time.monotonic())
         due = self._turns.next_due
-        return max(now + LEAST_PAUSE_SECONDS, min(self._slow_due, due or self._slow_due))
+        earliest = max(began + LEAST_SECONDS, now + LEAST_SECONDS / 2)
+        return max(earliest, min(self._slow_due, due or self._slow_due))
+
+    def _repace(self, pace: Sequence[float], now: float) -> None:
+        """Read on at another pace, and say so."""
+        self._turns.repace(pace, now)
+        for index, (seconds, cost) in enumerate(zip(pace, self._spending.costs, strict=True)):
+            self._writer.pace(index, seconds, cost)
 
     def _read(self, index: int) -> None:
         source, entry = self._sources[index], self._entries[index]
@@ -180,7 +197,9 @@ class Sampler:
         """Read a device no more: it is gone."""
         if self._devices.pop(uuid, None) is None:
             return
-        self._turns.leave({i for i, entry in enumerate(self._entries) if entry.device == uuid})
+        gone = {i for i, entry in enumerate(self._entries) if entry.device == uuid}
+        self._turns.leave(gone)
+        self._spending.leave(gone)
         now = self._clock.now()
         for (device, source, _), number in self._series.items():
             if device == uuid and source != GATE:
@@ -206,14 +225,17 @@ class Sampler:
             except Exception as error:  # foreign code again: nothing else may suffer from it
                 self._cannot_see(uuid, "events", error)
         crowded = [uuid for uuid, page in self.gate.pages.items() if not page.empty]
+        listing = now >= self._processes_due
         for uuid in crowded:
             if uuid in self._devices:
                 self._looks_at(uuid)
-                listed = now >= self._processes_due and uuid not in self._unasked
+                used = self._cpu.thread()
+                listed = listing and uuid not in self._unasked
                 self._look_for_ungated(uuid, list_processes=listed)
-        if now >= self._processes_due:
-            # All devices together may take a tenth of the time that readings may.
-            least = len(self._devices) * _PROCESSES_COST / (BUDGET / 5)
+                if listed:
+                    self._listing.add(self._cpu.thread() - used)
+        if listing:
+            least = len(crowded) * self._listing.seconds / (_PROCESSES_SHARE * self._budget)
             self._processes_due = now + max(PROCESSES_SECONDS, least)
 
     def _look_for_ungated(self, uuid: str, *, list_processes: bool) -> None:

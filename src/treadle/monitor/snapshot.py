@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from treadle.devices.device import DeviceInfo, Reading
-from treadle.monitor.directory import Directory, SourceEntry
+from treadle.monitor.directory import SourceEntry
 from treadle.monitor.ring import SAMPLE, Reader, Samples
 
 _LEAST_STALE_SECONDS = 3.0
@@ -56,7 +56,7 @@ def views(
     directory = reader.directory
     readings: dict[str, dict[str, Reading]] = {d.uuid: {} for d in directory.devices}
     sources: dict[str, dict[str, str]] = {d.uuid: {} for d in directory.devices}
-    limits = _limits(directory)
+    limits = _limits(reader)
     for number, one in enumerate(directory.series):
         reading = reader.latest(number) or Reading(
             one.metric, None, now, 0.0, f"{one.source} has not been read yet"
@@ -94,13 +94,13 @@ def recent(reader: Reader | None, uuid: str, metric: str, after: float) -> Sampl
     return np.zeros(0, SAMPLE)
 
 
-def _limits(directory: Directory) -> dict[tuple[str, str], float]:
-    """From what age a reading is stale, by device and source."""
+def _limits(reader: Reader) -> dict[tuple[str, str], float]:
+    """From what age a reading is stale, by device and source, at the pace that it is read now."""
     limits: dict[tuple[str, str], float] = {}
-    for one in directory.series:
+    for one in reader.directory.series:
         limits[one.device, one.source] = one.interval_seconds
-    for entry in directory.sources:
-        limits[entry.device, entry.name] = entry.interval_seconds
+    for number, entry in enumerate(reader.directory.sources):
+        limits[entry.device, entry.name] = reader.pace(number).interval_seconds
     return {
         key: max(_LEAST_STALE_SECONDS, _STALE_INTERVALS * seconds)
         for key, seconds in limits.items()

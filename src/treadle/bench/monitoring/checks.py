@@ -25,6 +25,8 @@ _MARGIN = 0.3
 """What is measured so near to an edge may be of both sides of it."""
 _SLOW_MARGIN = 0.7
 """The same for the driver's utilisation, which lags."""
+_GATE_MARGIN = 0.03
+"""The same for what is read of the turnstile every 10 ms."""
 _BUSY, _IDLE = 0.8, 0.1
 _POWER_RATIO = 1.3
 _CONTEXT_BYTES = 2 * _GIB
@@ -260,11 +262,11 @@ def _gate(figures: Figures, phase: Phase, idle: Phase) -> list[Check]:
         ),
         _mean(
             figures, phase, "gate busy under critical load", "gate_busy", critical.on,
-            lambda v: v > 0.5, "> 0.5",
+            lambda v: v > 0.5, "> 0.5", _GATE_MARGIN,
         ),
         _mean(
             figures, phase, "gate open between", "gate_busy", off_spans(critical, phase),
-            lambda v: v < _IDLE, f"< {_IDLE}",
+            lambda v: v < _IDLE, f"< {_IDLE}", _GATE_MARGIN,
         ),
     ]  # fmt: skip
     return [

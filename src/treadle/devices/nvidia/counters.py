@@ -10,7 +10,7 @@ from typing import Any
 
 from treadle.clock import Clock
 from treadle.devices.device import DeviceError, Reading
-from treadle.devices.nvidia.library import NVML, MissingError, number
+from treadle.devices.nvidia.library import NVML, MissingError, SampleBuffer, number
 
 _POWER_WINDOW_SECONDS = 0.02
 GPM_WINDOW_SECONDS = 0.1
@@ -42,7 +42,7 @@ class PowerSamples:
         self, nvml: NVML, gpu: Any, clock: Clock, wall: Callable[[], float] = time.time
     ) -> None:
         self._nvml = nvml
-        self._gpu = gpu
+        self._buffer = SampleBuffer(nvml, gpu, "NVML_TOTAL_POWER_SAMPLES")
         self._clock = clock
         self._wall = wall
         self._seen_us = 0
@@ -56,14 +56,9 @@ class PowerSamples:
         fresh: list[Reading] = []
         reason = "the driver has no sample yet"
         try:
-            kind, samples = self._nvml.call(
-                "nvmlDeviceGetSamples",
-                self._gpu,
-                self._nvml.constant("NVML_TOTAL_POWER_SAMPLES"),
-                self._seen_us,
-            )
+            kind, samples = self._buffer.read(self._seen_us)
         except MissingError as error:
-            samples, kind, reason = (), 0, str(error)
+            kind, samples, reason = 0, (), str(error)
         for sample in samples:
             stamp = int(sample.timeStamp)
             if stamp <= self._seen_us:

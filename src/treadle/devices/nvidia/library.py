@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from treadle.devices.device import DeviceError, DeviceGoneError
@@ -48,6 +50,11 @@ _REASONS = {
     "GPU_NOT_FOUND": "the GPU is not there any more",
     "TIMEOUT": "the driver did not answer in time",
 }
+_FIND_FUNCTION = "_nvmlGetFunctionPointer"
+_GET_SAMPLES = "nvmlDeviceGetSamples"
+_SAMPLES = 256
+"""At first; a place that does not hold what the driver keeps is made larger."""
+_MOST_SAMPLES = 1 << 16
 _UNAVAILABLE_32 = (1 << 32) - 1
 _UNAVAILABLE_64 = (1 << 64) - 1
 
@@ -93,6 +100,17 @@ class NVML:
         except _NothingYetError:
             return None
 
+    def function(self, name: str) -> Any:
+        """A function of the driver's library itself, beneath the binding; None if it is not there.
+
+        Its errors are codes: ``error_of``.
+        """
+        find = getattr(self._module, _FIND_FUNCTION, None)
+        try:
+            return find and find(name)
+        except self._module.NVMLError:
+            return None
+
     def constant(self, name: str) -> Any:
         """A constant or a structure of the library.
 
@@ -134,6 +152,10 @@ class NVML:
             raise MissingError(f"the driver answers with a value of unknown kind {kind}")
         return members[kind]
 
+    def is_too_small(self, code: int) -> bool:
+        """Whether a code says that what was given to be filled is too small."""
+        return bool(code == self.constant("NVML_ERROR_INSUFFICIENT_SIZE"))
+
     def _mapped(self, asked: str, code: int, text: str) -> DeviceError:
         name = self._name(code)
         reason = _REASONS.get(name, text)
@@ -154,6 +176,60 @@ class NVML:
             if getattr(self._module, f"NVML_ERROR_{name}", None) == code:
                 return name
         return ""
+
+
+class SampleBuffer:
+    """One kind of samples that the driver keeps of a GPU, fetched in one call each time.
+
+    The binding's own function calls the driver twice, first for how many there are: here the place
+    for them is kept.
+    """
+
+    def __init__(self, nvml: NVML, gpu: Any, kind: str) -> None:
+        """Prepare.
+
+        Args:
+            nvml: The library.
+            gpu: Its handle.
+            kind: The constant's name, such as ``NVML_TOTAL_POWER_SAMPLES``.
+        """
+        self._nvml, self._gpu, self._kind = nvml, gpu, kind
+        self._function = nvml.function(_GET_SAMPLES)
+        self._place: Any = None
+
+    def read(self, seen_us: int) -> tuple[int, Sequence[Any]]:
+        """The kind of their values and the samples after a moment of the day, the oldest first.
+
+        They are valid until the next call.
+
+        Raises:
+            NothingError: If there is none after that moment.
+            DeviceError: As ``NVML.call``.
+        """
+        kind = self._nvml.constant(self._kind)
+        if self._function is None:  # another version of the binding
+            found: tuple[int, Sequence[Any]]
+            found = self._nvml.call(_GET_SAMPLES, self._gpu, kind, seen_us)
+            return found
+        if self._place is None:
+            self._make_place(_SAMPLES)
+        while True:
+            value_kind, count = ctypes.c_uint(0), ctypes.c_uint(len(self._place))
+            code = self._function(
+                self._gpu, ctypes.c_uint(kind), ctypes.c_ulonglong(seen_us),
+                ctypes.byref(value_kind), ctypes.byref(count), self._place,
+            )  # fmt: skip
+            # A place that is filled to the last may not have held everything.
+            full = not code and count.value >= len(self._place)
+            if (full or self._nvml.is_too_small(code)) and len(self._place) < _MOST_SAMPLES:
+                self._make_place(2 * len(self._place))
+                continue
+            if code:
+                raise self._nvml.error_of(_GET_SAMPLES, code)
+            return value_kind.value, self._place[: count.value]
+
+    def _make_place(self, samples: int) -> None:
+        self._place = (self._nvml.constant("c_nvmlSample_t") * samples)()
 
 
 def number(value: Any) -> float:

@@ -133,17 +133,12 @@ class Sources:
             version = self._nvml.constant("nvmlMemory_v2")
             memory = self._nvml.call("nvmlDeviceGetMemoryInfo", self._gpu, version)
         except MissingError as error:
-            readings = missing(metrics, now, str(error))
-        else:
-            readings = [
-                self._one("memory_used", lambda: number(memory.used)),
-                self._one("memory_free", lambda: number(memory.free)),
-                self._one("memory_reserved", lambda: number(memory.reserved)),
-            ]
-        return [*readings, self._one("bar1_used", self._bar1)]
-
-    def _bar1(self) -> float:
-        return number(self._nvml.call("nvmlDeviceGetBAR1MemoryInfo", self._gpu).bar1Used)
+            return missing(metrics, now, str(error))
+        return [
+            self._one("memory_used", lambda: number(memory.used)),
+            self._one("memory_free", lambda: number(memory.free)),
+            self._one("memory_reserved", lambda: number(memory.reserved)),
+        ]
 
     def _temperature(self) -> list[Reading]:
         sensor = self._nvml.constant("NVML_TEMPERATURE_GPU")
@@ -184,7 +179,11 @@ class Sources:
             self._one("ecc_uncorrected", lambda: self._ecc("NVML_MEMORY_ERROR_TYPE_UNCORRECTED")),
             self._one("encoder_utilization", lambda: self._engine("Encoder")),
             self._one("decoder_utilization", lambda: self._engine("Decoder")),
+            self._one("bar1_used", self._bar1),
         ]
+
+    def _bar1(self) -> float:
+        return number(self._nvml.call("nvmlDeviceGetBAR1MemoryInfo", self._gpu).bar1Used)
 
     def _fan_speed(self) -> float:
         fans = int(self._number("nvmlDeviceGetNumFans"))

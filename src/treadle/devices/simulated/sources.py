@@ -102,7 +102,6 @@ class Readers:
             Reading("memory_used", float(books.used_bytes), now, 0.0),
             Reading("memory_free", float(books.free_bytes), now, 0.0),
             Reading("memory_reserved", float(books.reserved_bytes), now, 0.0),
-            Reading("bar1_used", float(1 << 20), now, 0.0),
         ]
 
     def _temperature(self, now: float) -> list[Reading]:
@@ -130,6 +129,7 @@ class Readers:
             Reading("ecc_uncorrected", float(self._books.ecc_uncorrected), now, 0.0),
             Reading("encoder_utilization", 0.0, now, 0.0),
             Reading("decoder_utilization", 0.0, now, 0.0),
+            Reading("bar1_used", float(1 << 20), now, 0.0),
         ]
 
     def _energy(self, now: float) -> list[Reading]:
