@@ -48,6 +48,7 @@ class Evidence:
         self._missing = ""
         self.last_request: float = now
         """When a window that had requests ended."""
+        self._forgiven = -math.inf
         self.last_late: float = -math.inf
         """When a window that surely had late requests ended."""
 
@@ -91,6 +92,21 @@ class Evidence:
         newest = self._newest.window_seconds if self._newest is not None else 0.0
         horizon = self._tuning.doubts[-1][0] if horizon is None else horizon
         return now - horizon - newest
+
+    def forgive(self, now: float) -> bool:
+        """Forget late requests that are over; whether there were any to forget."""
+        tuning = self._tuning
+        if now - self.last_late < tuning.over_seconds or self.last_late <= self._forgiven:
+            return False
+        since = self._windows.sums(self.last_late)
+        if at_most(0, since.count, tuning.allowed_fraction) >= tuning.trust:
+            return False
+        kept = self._windows.since(self.last_late)
+        self._windows.clear()
+        for window in kept:
+            self._windows.append(window)
+        self._forgiven = self.last_late
+        return True
 
     def sums(self, now: float) -> Sums:
         """Over the longest horizon."""

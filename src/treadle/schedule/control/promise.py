@@ -42,10 +42,13 @@ class Promise:
     def judge(self, now: float) -> Verdict:
         """Judge it anew. What could not be met is tried again once it is met, or after a while."""
         self.verdict = self.evidence.judge(now)
-        if not self.steers and (self._well(now) or now >= self._retry_at):
-            if self._well(now):
-                self._wait = self._tuning.retry_first
+        if self.verdict.standing is Standing.MISSED and self.evidence.forgive(now):
+            self.verdict = self.evidence.judge(now)
+        if (self.impossible or not self.steers) and self._well(now):
             self.outcome, self.impossible, self._missed_since = Outcome.OPEN, "", None
+            self._wait = self._tuning.retry_first
+        elif not self.steers and now >= self._retry_at:
+            self.outcome, self._missed_since = Outcome.OPEN, None
         return self.verdict
 
     def _well(self, now: float) -> bool:

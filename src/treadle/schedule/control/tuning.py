@@ -32,6 +32,8 @@ class Tuning:
     Whether there is room is asked over the longest."""
     stale_seconds: float = 3.0
     """A latency is stale at this age, or at three of its own windows if they are longer."""
+    over_seconds: float = 2.0
+    """Late requests are over if none came for so long, among as many as show that there is room."""
     recover_seconds: float = 30.0
     """For so long without latencies, or without requests, what was learned still holds."""
 
