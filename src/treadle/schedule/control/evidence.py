@@ -79,7 +79,8 @@ class Evidence:
             self.last_late = window.at
         if window.start >= self._since:
             self._windows.append(window)
-        self._windows.forget_before(self._oldest(now))
+        short, long = self._tuning.doubts[-1][0], self._tuning.longest_seconds
+        self._windows.compact(now - short, now - long - window.window_seconds)
         return window
 
     def _is_next(self, window: LatencyWindow, now: float) -> bool:
@@ -89,9 +90,13 @@ class Evidence:
 
     def _oldest(self, now: float, horizon: float | None = None) -> float:
         """The start of the windows that a horizon reaches: the one that it cuts is whole."""
+        tuning = self._tuning
         newest = self._newest.window_seconds if self._newest is not None else 0.0
-        horizon = self._tuning.doubts[-1][0] if horizon is None else horizon
-        return now - horizon - newest
+        longest = tuning.doubts[-1][0]
+        if horizon is not None and horizon < longest:
+            return now - horizon - newest
+        enough = max(self._windows.start_of(tuning.enough_count), now - tuning.longest_seconds)
+        return min(now - longest - newest, enough)
 
     def forgive(self, now: float) -> bool:
         """Forget late requests that are over; whether there were any to forget."""

@@ -92,7 +92,7 @@ class Promise:
     def _alone(self, now: float) -> str:
         p99 = self.evidence.p99_seconds(now)
         promised = milliseconds(self.objective_seconds)
-        known = "a P99 that is not known" if p99 is None else milliseconds(p99)
+        known = "an unknown time" if p99 is None else milliseconds(p99)
         sums = self.evidence.sums(now)
         return f"{known} at P99 (of {sums.count} requests), {promised} promised"
 
