@@ -39,6 +39,7 @@ bench: dev  ## Measure everything, side by side (about 20 minutes; needs wrk)
 	$(BIN)/python bench/priority.py
 	$(BIN)/python bench/batching.py
 	$(BIN)/python bench/monitor.py
+	$(BIN)/python bench/control.py
 
 lock:  ## Pin the newest versions that fit pyproject.toml (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --extra images \

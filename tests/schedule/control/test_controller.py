@@ -216,3 +216,13 @@ def test_time_that_goes_back_changes_nothing() -> None:
     settings = driver.controller.step(Observation(), driver.now - 50)
     assert driver.controller.last.at == before.at
     assert set(settings) == set(before.settings)
+
+
+def test_a_server_with_few_requests_is_given_for_too_if_slowly() -> None:
+    driver = Driver()
+    for step in range(20 * 400):
+        driver.step(counted(driver.now + STEP, 1 if step % 20 == 0 else 0))  # one a second
+    assert driver.level == pytest.approx(0.55)
+    for step in range(20 * 200):
+        driver.step(counted(driver.now + STEP, 1 if step % 20 == 0 else 0, int(step % 400 == 0)))
+    assert driver.level <= 0.5

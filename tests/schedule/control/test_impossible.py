@@ -97,3 +97,13 @@ def test_normal_work_is_not_stopped_to_see_what_critical_work_takes_alone() -> N
     assert "normal work would have to stop" in critical.impossible
     assert normal.impossible == ""
     assert controller.last.settings["duty_fraction"] == 0.01
+
+
+def test_late_requests_that_are_over_do_not_hold_background_work_back_for_long() -> None:
+    driver = Driver()
+    driver.run(20, late_every=3)
+    assert driver.impossible
+    driver.run(4)
+    assert driver.impossible == ""
+    driver.run(10)
+    assert driver.level >= 0.5

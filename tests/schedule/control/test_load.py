@@ -35,6 +35,22 @@ def test_what_was_given_under_less_load_is_taken_back_before_anything_is_late() 
     assert "load rose from" in fallen[0].reason
 
 
+def test_lower_work_that_is_there_but_idle_is_given_nothing() -> None:
+    driver = Driver()
+    for _ in range(1200):
+        driver.now += STEP
+        task = TaskLatency(
+            task="server",
+            objective=Objective(p99_seconds=OBJECTIVE),
+            latency=counted(driver.now, 10),
+        )
+        gate = GateView(background_fraction=0.0, waiting=0)
+        observation = Observation(tasks=(task,), gate=gate, neighbours=("training",))
+        driver.controller.step(observation, driver.now)
+    assert driver.level == 0.5
+    assert "nobody to give to" in driver.controller.last.reason
+
+
 def test_once_the_new_load_is_known_more_is_given_again() -> None:
     driver = Driver()
     busy(driver, 60, 0.15)

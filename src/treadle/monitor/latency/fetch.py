@@ -63,16 +63,17 @@ async def fetch(session: aiohttp.ClientSession, address: LatencyAddress, limits:
         raise PageError(f"no answer: {error or type(error).__name__}") from None
     scrape = Scrape()
     for first in range(0, len(picker.lines), _AT_ONCE):
-        if first:
-            await asyncio.sleep(_BREATH_SECONDS)
         add_samples(scrape, read_samples(picker.lines[first : first + _AT_ONCE]), address)
+        if len(picker.lines) > _AT_ONCE:
+            await asyncio.sleep(_BREATH_SECONDS)
     check(scrape, address)
     return scrape
 
 
 async def _read(answer: aiohttp.ClientResponse, picker: LinePicker, limits: Limits) -> None:
     if answer.status != 200:
-        raise PageError(f"the answer was {answer.status}, not 200")
+        where = " (redirects are not followed)" if 300 <= answer.status < 400 else ""
+        raise PageError(f"the answer was {answer.status}, not 200{where}")
     encoding = answer.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
         raise PageError(f"the page is compressed ({encoding[:20]}), which was not asked for")

@@ -243,7 +243,7 @@ class Controller:
     def _give(self, cap: float, observation: Observation, now: float) -> None:
         words = self._say([one for one in self._promises.values() if one.steers])
         limit = min(cap, self._ceiling.limit(now))
-        if observation.nobody_else:
+        if observation.nothing_wanted:
             self._go(self._level, Action.HOLD, "met, and there is nobody to give to", now)
         elif self._level >= limit:
             why = self._say_cap() if limit >= cap else self._ceiling.words(now)

@@ -48,6 +48,7 @@ class Evidence:
         self._missing = ""
         self.last_request: float = now
         """When a window that had requests ended."""
+        self._forgiven = -math.inf
         self.last_late: float = -math.inf
         """When a window that surely had late requests ended."""
 
@@ -78,7 +79,8 @@ class Evidence:
             self.last_late = window.at
         if window.start >= self._since:
             self._windows.append(window)
-        self._windows.forget_before(self._oldest(now))
+        short, long = self._tuning.doubts[-1][0], self._tuning.longest_seconds
+        self._windows.compact(now - short, now - long - window.window_seconds)
         return window
 
     def _is_next(self, window: LatencyWindow, now: float) -> bool:
@@ -88,9 +90,28 @@ class Evidence:
 
     def _oldest(self, now: float, horizon: float | None = None) -> float:
         """The start of the windows that a horizon reaches: the one that it cuts is whole."""
+        tuning = self._tuning
         newest = self._newest.window_seconds if self._newest is not None else 0.0
-        horizon = self._tuning.doubts[-1][0] if horizon is None else horizon
-        return now - horizon - newest
+        longest = tuning.doubts[-1][0]
+        if horizon is not None and horizon < longest:
+            return now - horizon - newest
+        enough = max(self._windows.start_of(tuning.enough_count), now - tuning.longest_seconds)
+        return min(now - longest - newest, enough)
+
+    def forgive(self, now: float) -> bool:
+        """Forget late requests that are over; whether there were any to forget."""
+        tuning = self._tuning
+        if now - self.last_late < tuning.over_seconds or self.last_late <= self._forgiven:
+            return False
+        since = self._windows.sums(self.last_late)
+        if at_most(0, since.count, tuning.allowed_fraction) >= tuning.trust:
+            return False
+        kept = self._windows.since(self.last_late)
+        self._windows.clear()
+        for window in kept:
+            self._windows.append(window)
+        self._forgiven = self.last_late
+        return True
 
     def sums(self, now: float) -> Sums:
         """Over the longest horizon."""

@@ -46,3 +46,8 @@ class Observation:
     def nobody_else(self) -> bool:
         """Whether it is known that there is no lower work to give time to, or to take it from."""
         return self.neighbours == ()
+
+    @property
+    def nothing_wanted(self) -> bool:
+        """Whether it is known that lower work would not use what it were given."""
+        return self.nobody_else or (self.gate.background_fraction == 0 and self.gate.waiting == 0)

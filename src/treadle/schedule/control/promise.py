@@ -42,10 +42,13 @@ class Promise:
     def judge(self, now: float) -> Verdict:
         """Judge it anew. What could not be met is tried again once it is met, or after a while."""
         self.verdict = self.evidence.judge(now)
-        if not self.steers and (self._well(now) or now >= self._retry_at):
-            if self._well(now):
-                self._wait = self._tuning.retry_first
+        if self.verdict.standing is Standing.MISSED and self.evidence.forgive(now):
+            self.verdict = self.evidence.judge(now)
+        if (self.impossible or not self.steers) and self._well(now):
             self.outcome, self.impossible, self._missed_since = Outcome.OPEN, "", None
+            self._wait = self._tuning.retry_first
+        elif not self.steers and now >= self._retry_at:
+            self.outcome, self._missed_since = Outcome.OPEN, None
         return self.verdict
 
     def _well(self, now: float) -> bool:
@@ -89,7 +92,7 @@ class Promise:
     def _alone(self, now: float) -> str:
         p99 = self.evidence.p99_seconds(now)
         promised = milliseconds(self.objective_seconds)
-        known = "a P99 that is not known" if p99 is None else milliseconds(p99)
+        known = "an unknown time" if p99 is None else milliseconds(p99)
         sums = self.evidence.sums(now)
         return f"{known} at P99 (of {sums.count} requests), {promised} promised"
 

@@ -30,8 +30,13 @@ class Tuning:
     """Windows, and how improbable as many late requests in one must be, were one in a hundred
     late, to say missed. Short ones are looked at more often, and requests are late in clusters.
     Whether there is room is asked over the longest."""
+    enough_count: int = 500
+    longest_seconds: float = 600.0
+    """The longest reaches as far back as so many requests take, but at most so long."""
     stale_seconds: float = 3.0
     """A latency is stale at this age, or at three of its own windows if they are longer."""
+    over_seconds: float = 2.0
+    """Late requests are over if none came for so long, among as many as show that there is room."""
     recover_seconds: float = 30.0
     """For so long without latencies, or without requests, what was learned still holds."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from treadle.types import LatencyWindow
@@ -31,16 +31,14 @@ class Windows:
         self._before: list[Sums] = []
         """The total of all before a window."""
         self._total = Sums()
-
-    @property
-    def newest(self) -> LatencyWindow | None:
-        return self._windows[-1] if self._windows else None
+        self._merged = 0
+        """So many, the oldest, are long already."""
 
     def clear(self) -> None:
         self._windows.clear()
         self._starts.clear()
         self._before.clear()
-        self._total = Sums()
+        self._total, self._merged = Sums(), 0
 
     def append(self, window: LatencyWindow) -> None:
         """Add one that begins no earlier than the last."""
@@ -56,11 +54,23 @@ class Windows:
             total.near_most + near[1],
         )
 
-    def forget_before(self, start: float) -> None:
-        """Windows that began before ``start`` are asked for no more."""
-        gone = bisect_left(self._starts, start)
-        if gone >= _TRIM:
-            del self._windows[:gone], self._starts[:gone], self._before[:gone]
+    def compact(self, merge_before: float, forget_before: float) -> None:
+        """Keep windows that began before one moment as few long ones; before another, not."""
+        gone = bisect_left(self._starts, forget_before)
+        del self._windows[:gone], self._starts[:gone], self._before[:gone]
+        end = bisect_left(self._starts, merge_before)
+        if end - self._merged < _TRIM:
+            self._merged = max(0, self._merged - gone)
+            return
+        first = max(0, self._merged - gone)
+        self._windows[first:end] = [_one(self._windows[first:end])]
+        del self._starts[first + 1 : end], self._before[first + 1 : end]
+        self._merged = first + 1
+
+    def start_of(self, count: int) -> float:
+        """The start of the newest windows that have so many requests together."""
+        at = bisect_right(self._before, self._total.count - count, key=lambda sums: sums.count)
+        return self._starts[max(0, at - 1)] if self._starts else math.inf
 
     def since(self, start: float) -> list[LatencyWindow]:
         """Those that began at ``start`` or later."""
@@ -78,6 +88,22 @@ class Windows:
             total.over_most - before.over_most,
             total.near_most - before.near_most,
         )
+
+
+def _one(windows: list[LatencyWindow]) -> LatencyWindow:
+    """Several windows as one."""
+    first, last = windows[0], windows[-1]
+    overs = [window.over for window in windows if window.over is not None]
+    nears = [window.near for window in windows if window.near is not None]
+    return LatencyWindow(
+        at=last.at,
+        window_seconds=last.at - first.start,
+        kind=last.kind,
+        count=sum(window.count or 0 for window in windows),
+        over=(sum(low for low, _ in overs), sum(high for _, high in overs)) if overs else None,
+        near=(sum(low for low, _ in nears), sum(high for _, high in nears)) if nears else None,
+        p99_seconds=merged_p99_seconds(windows),
+    )
 
 
 def merged_p99_seconds(windows: list[LatencyWindow]) -> float | None:

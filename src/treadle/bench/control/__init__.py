@@ -1,0 +1,1 @@
+"""The controller against fixed knobs, beside a simulated training, in virtual time."""
