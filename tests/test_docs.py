@@ -52,7 +52,7 @@ def test_the_structure_page_names_every_module() -> None:
         whole = {"cli", "bench", "client", "turnstile"} & set(parts[:1]) or parts[:2] in {
             ("serve", "worker"),
             ("serve", "http"),
-            ("jobs", "supervisor"),
+            ("programs", "supervisor"),
         }
         if parts[-1] not in {"__init__", "__main__"} and not whole:
             assert f"`{'.'.join(parts)}`" in page, ".".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.jobs.spec import Job, JobSpec
+from treadle.programs.spec import Job, JobSpec
 from treadle.schedule.place import Need
 from treadle.types import Priority, TaskState
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from treadle.jobs.attempt import MARK
-from treadle.jobs.holding import Gatekeeper
-from treadle.jobs.jobs import Caller, Jobs
-from treadle.jobs.leftovers import end_marked
-from treadle.jobs.spec import Job, JobSpec, Submission
-from treadle.jobs.starting import Starter
-from treadle.jobs.store import Store
+from treadle.programs.attempt import MARK
+from treadle.programs.holding import Gatekeeper
+from treadle.programs.jobs import Caller, Jobs
+from treadle.programs.leftovers import end_marked
+from treadle.programs.spec import Job, JobSpec, Submission
+from treadle.programs.starting import Starter
+from treadle.programs.store import Store
 from treadle.schedule.place import Room
 from treadle.types import TaskState
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import ForbiddenError, InvalidRequestError, NotFoundError
-from treadle.jobs.jobs import Caller
+from treadle.programs.jobs import Caller
 from treadle.types import TaskState
 
 from .queues import GIB, ME, Queue

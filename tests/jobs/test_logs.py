@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.jobs.logs import LogReader
-from treadle.jobs.supervisor.log import Log
+from treadle.programs.logs import LogReader
+from treadle.programs.supervisor.log import Log
 
 
 @pytest.fixture

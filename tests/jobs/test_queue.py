@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from treadle.jobs.queue import Waiting
-from treadle.jobs.spec import Job
+from treadle.programs.queue import Waiting
+from treadle.programs.spec import Job
 from treadle.schedule.place import Need
 from treadle.types import TaskState
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.jobs import table
-from treadle.jobs.retention import Retention, tidy
-from treadle.jobs.store import Store
+from treadle.programs import table
+from treadle.programs.retention import Retention, tidy
+from treadle.programs.store import Store
 from treadle.types import TaskState
 
 from .conftest import MakeQueue

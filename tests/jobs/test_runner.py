@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import InvalidRequestError, UnavailableError
-from treadle.jobs.attempt import Attempt, Task
-from treadle.jobs.background import Background
-from treadle.jobs.leftovers import end_marked
-from treadle.jobs.spec import Job
+from treadle.programs.attempt import Attempt, Task
+from treadle.programs.background import Background
+from treadle.programs.leftovers import end_marked
+from treadle.programs.spec import Job
 from treadle.types import TaskState
 
 from .conftest import MakeQueue

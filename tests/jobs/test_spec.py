@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import InvalidRequestError
-from treadle.jobs.spec import JobSpec, Submission, decode_submission
+from treadle.programs.spec import JobSpec, Submission, decode_submission
 from treadle.types import Priority, TaskState
 
 from .made import job, spec

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from treadle.errors import StartError, UnavailableError
-from treadle.jobs import table
-from treadle.jobs.migrations import STEPS, migrate
-from treadle.jobs.spec import Job, JobSpec
-from treadle.jobs.store import InUseError, Store
+from treadle.programs import table
+from treadle.programs.migrations import STEPS, migrate
+from treadle.programs.spec import Job, JobSpec
+from treadle.programs.store import InUseError, Store
 from treadle.types import TaskState
 
 from .made import spec
@@ -224,9 +224,9 @@ async def test_what_was_acknowledged_survives_a_kill(file: Path, tmp_path: Path)
     program = (
         "import asyncio, os, sys\n"
         "from pathlib import Path\n"
-        "from treadle.jobs import table\n"
-        "from treadle.jobs.spec import JobSpec\n"
-        "from treadle.jobs.store import Store\n"
+        "from treadle.programs import table\n"
+        "from treadle.programs.spec import JobSpec\n"
+        "from treadle.programs.store import Store\n"
         "async def main():\n"
         "    store = Store(Path(sys.argv[1]))\n"
         "    await store.write(lambda c: table.insert(\n"

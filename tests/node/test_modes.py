@@ -11,8 +11,8 @@ import pytest
 
 from treadle.devices.mps import ClientLimits, MpsError, MpsHealth, MpsState
 from treadle.errors import InvalidRequestError, NotFoundError
-from treadle.jobs.spec import Job, JobSpec
 from treadle.node.modes import GpuModes
+from treadle.programs.spec import Job, JobSpec
 from treadle.types import Mode, Priority, TaskState
 
 GPU = "GPU-0000"

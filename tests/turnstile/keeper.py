@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from treadle.jobs.holding import Gatekeeper
+from treadle.programs.holding import Gatekeeper
 
 keeper = Gatekeeper(Path(sys.argv[1]))
 print("ready", flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.turnstile.harness import Program, World, by_pid, eventually, uuid_of
 
-from treadle.jobs.holding import Gatekeeper, seat_name
+from treadle.programs.holding import Gatekeeper, seat_name
 
 KEEPER = Path(__file__).with_name("keeper.py")
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from treadle.errors import ConfigError
-from treadle.jobs.service import ServiceConfig, check_services
+from treadle.programs.service import ServiceConfig, check_services
 from treadle.serve.config import Delay, Fraction, ModelConfig, Seconds, check_models
 
 Port = Annotated[int, Meta(ge=0, le=65535)]

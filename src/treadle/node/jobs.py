@@ -12,13 +12,6 @@ from typing import Any
 from treadle.devices.cpu import cpu_device
 from treadle.devices.device import DeviceKind
 from treadle.errors import StartError, UnavailableError
-from treadle.jobs.holding import Gatekeeper
-from treadle.jobs.jobs import Jobs
-from treadle.jobs.service import ServiceConfig
-from treadle.jobs.services import Services
-from treadle.jobs.spec import Job
-from treadle.jobs.starting import Starter
-from treadle.jobs.store import InUseError, Store
 from treadle.monitor.snapshot import MonitorSnapshot
 from treadle.node.config import GpuTable, JobsTable
 from treadle.node.modes import GpuModes
@@ -26,6 +19,13 @@ from treadle.node.objectives import Objectives
 from treadle.node.paths import make_private, runtime_folder
 from treadle.node.rooms import find_rooms
 from treadle.node.steering import Steering
+from treadle.programs.holding import Gatekeeper
+from treadle.programs.jobs import Jobs
+from treadle.programs.service import ServiceConfig
+from treadle.programs.services import Services
+from treadle.programs.spec import Job
+from treadle.programs.starting import Starter
+from treadle.programs.store import InUseError, Store
 from treadle.schedule.place import Room
 from treadle.turnstile import default_folder
 from treadle.types import Mode

@@ -14,10 +14,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from treadle.errors import ForbiddenError, InvalidRequestError
-from treadle.jobs.jobs import Caller, Jobs
-from treadle.jobs.logs import LogReader
-from treadle.jobs.spec import decode_submission
 from treadle.node.jobs import NodeJobs
+from treadle.programs.jobs import Caller, Jobs
+from treadle.programs.logs import LogReader
+from treadle.programs.spec import decode_submission
 from treadle.serve.http.answers import JSONAnswer
 from treadle.serve.http.app import is_local
 from treadle.serve.http.body import read_body

@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.devices.mps import ClientLimits, MpsDaemon, MpsError, MpsState
 from treadle.errors import InvalidRequestError, NotFoundError
-from treadle.jobs.spec import Job
+from treadle.programs.spec import Job
 from treadle.types import Mode
 
 _log = logging.getLogger("treadle.modes")

@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from treadle.errors import InvalidRequestError, TreadleError
-from treadle.jobs.jobs import Jobs
-from treadle.jobs.service import Name, Seconds
-from treadle.jobs.services import Services
 from treadle.monitor.latency import LatencyAddress, parse_latency_address
 from treadle.node.steering import Steered, Steering
+from treadle.programs.jobs import Jobs
+from treadle.programs.service import Name, Seconds
+from treadle.programs.services import Services
 from treadle.types import Priority, TaskState
 
 _log = logging.getLogger("treadle.control")

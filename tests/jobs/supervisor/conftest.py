@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from treadle.jobs.leftovers import end_marked
+from treadle.programs.leftovers import end_marked
 
 from .harness import Watched
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import treadle.jobs
-from treadle.jobs.attempt import MARK, Attempt, Ending, Fate, Task, User
+import treadle.programs
+from treadle.programs.attempt import MARK, Attempt, Ending, Fate, Task, User
 
 DEADLINE_SECONDS = 30.0
 """How long anything that must happen may take here. Nothing that works comes near it."""
 PATH = "/usr/local/bin:/usr/bin:/bin"
-_JOBS = Path(treadle.jobs.__file__).parent
+_JOBS = Path(treadle.programs.__file__).parent
 
 
 async def until(condition: Callable[[], object], what: str) -> None:

@@ -6,8 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from treadle.jobs.attempt import Fate
-from treadle.jobs.leftovers import end_marked
+from treadle.programs.attempt import Fate
+from treadle.programs.leftovers import end_marked
 
 from .harness import Watched, is_alive, until
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from treadle.jobs.attempt import Fate
-from treadle.jobs.supervisor.program import TRY_AGAIN
+from treadle.programs.attempt import Fate
+from treadle.programs.supervisor.program import TRY_AGAIN
 
 from .conftest import MakeDisk
 from .harness import Watched, until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.jobs.attempt import User
+from treadle.programs.attempt import User
 
 from .harness import PATH, Watched
 

@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from treadle.jobs import supervisor
-from treadle.jobs.supervisor.ending import ENDED
-from treadle.jobs.supervisor.program import BEGUN, LOCK, SOCKET, TASK
+from treadle.programs import supervisor
+from treadle.programs.supervisor.ending import ENDED
+from treadle.programs.supervisor.program import BEGUN, LOCK, SOCKET, TASK
 
 _log = logging.getLogger("treadle.jobs")
 MARK = "TREADLE_JOB"

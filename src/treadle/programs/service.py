@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from treadle.errors import ConfigError, TreadleError
-from treadle.jobs.spec import JobSpec
+from treadle.programs.spec import JobSpec
 from treadle.units import parse_bytes
 
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from itertools import count
 
-from treadle.jobs.spec import Job
+from treadle.programs.spec import Job
 from treadle.schedule.place import Kind, Need
 from treadle.types import TaskState
 

@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 
 from treadle.errors import RequestError, TreadleError
-from treadle.jobs.jobs import Caller, Jobs
-from treadle.jobs.service import ServiceConfig
-from treadle.jobs.spec import Job, Submission
+from treadle.programs.jobs import Caller, Jobs
+from treadle.programs.service import ServiceConfig
+from treadle.programs.spec import Job, Submission
 from treadle.types import TaskState
 
 _log = logging.getLogger("treadle.services")

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from treadle.errors import UnavailableError
-from treadle.jobs import table
-from treadle.jobs.background import Background
-from treadle.jobs.spec import Job
-from treadle.jobs.store import Store
+from treadle.programs import table
+from treadle.programs.background import Background
+from treadle.programs.spec import Job
+from treadle.programs.store import Store
 
 _log = logging.getLogger("treadle.jobs")
 _COMPLAIN_SECONDS = 10.0

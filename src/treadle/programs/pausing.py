@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.jobs.attempt import Attempt
-from treadle.jobs.background import Background
-from treadle.jobs.holding import Gatekeeper
-from treadle.jobs.live import Live
-from treadle.jobs.spec import Job
+from treadle.programs.attempt import Attempt
+from treadle.programs.background import Background
+from treadle.programs.holding import Gatekeeper
+from treadle.programs.live import Live
+from treadle.programs.spec import Job
 from treadle.types import TaskState
 
 

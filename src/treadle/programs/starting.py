@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.devices.mps import ClientLimits
-from treadle.jobs.attempt import MARK, Task, User
-from treadle.jobs.holding import seat_name
-from treadle.jobs.limits import HostLimits
-from treadle.jobs.spec import Job, JobSpec
+from treadle.programs.attempt import MARK, Task, User
+from treadle.programs.holding import seat_name
+from treadle.programs.limits import HostLimits
+from treadle.programs.spec import Job, JobSpec
 from treadle.schedule.place import Need, Room
 from treadle.turnstile import TurnstileError
 from treadle.turnstile.launch import GateOptions, gate_environment
 from treadle.types import Priority
 
 if TYPE_CHECKING:
-    from treadle.jobs.jobs import Caller
+    from treadle.programs.jobs import Caller
 
 NUMBER = "TREADLE_JOB_ID"
 ARRAY_INDEX = "TREADLE_ARRAY_INDEX"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from treadle.errors import StartError, UnavailableError
-from treadle.jobs.migrations import migrate
+from treadle.programs.migrations import migrate
 
 _T = TypeVar("_T")
 Work = Callable[[sqlite3.Connection], Any]

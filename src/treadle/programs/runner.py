@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from treadle.errors import UnavailableError
-from treadle.jobs import table
-from treadle.jobs.attempt import MARK, Attempt, Ending, Fate
-from treadle.jobs.background import Background
-from treadle.jobs.holding import Gatekeeper
-from treadle.jobs.leftovers import end_marked
-from treadle.jobs.live import Live
-from treadle.jobs.pausing import Pauses
-from treadle.jobs.queue import Waiting
-from treadle.jobs.retention import tidy
-from treadle.jobs.spec import Job
-from treadle.jobs.starting import Starter
-from treadle.jobs.store import Store
-from treadle.jobs.supervisor.program import PASSING, TRY_AGAIN
+from treadle.programs import table
+from treadle.programs.attempt import MARK, Attempt, Ending, Fate
+from treadle.programs.background import Background
+from treadle.programs.holding import Gatekeeper
+from treadle.programs.leftovers import end_marked
+from treadle.programs.live import Live
+from treadle.programs.pausing import Pauses
+from treadle.programs.queue import Waiting
+from treadle.programs.retention import tidy
+from treadle.programs.spec import Job
+from treadle.programs.starting import Starter
+from treadle.programs.store import Store
+from treadle.programs.supervisor.program import PASSING, TRY_AGAIN
 from treadle.schedule.place import Need, Room, best_fit
 from treadle.types import Action, TaskState
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from treadle.errors import UnavailableError
-from treadle.jobs import table
-from treadle.jobs.store import Store
-from treadle.jobs.supervisor.ending import ENDED
+from treadle.programs import table
+from treadle.programs.store import Store
+from treadle.programs.supervisor.ending import ENDED
 
 _log = logging.getLogger("treadle.jobs")
 KEPT_FILES = frozenset(("log", "log.1", ENDED))

@@ -19,14 +19,14 @@ from treadle.errors import (
     NotFoundError,
     UnavailableError,
 )
-from treadle.jobs import table
-from treadle.jobs.background import Background
-from treadle.jobs.holding import Gatekeeper
-from treadle.jobs.retention import Retention
-from treadle.jobs.runner import Runner
-from treadle.jobs.spec import MOST_NUMBER, Job, JobSpec, Submission
-from treadle.jobs.starting import Starter
-from treadle.jobs.store import Store
+from treadle.programs import table
+from treadle.programs.background import Background
+from treadle.programs.holding import Gatekeeper
+from treadle.programs.retention import Retention
+from treadle.programs.runner import Runner
+from treadle.programs.spec import MOST_NUMBER, Job, JobSpec, Submission
+from treadle.programs.starting import Starter
+from treadle.programs.store import Store
 from treadle.schedule.place import Room, cannot_ever
 from treadle.types import TaskState
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.jobs.spec import Job, JobSpec
+from treadle.programs.spec import Job, JobSpec
 from treadle.types import TaskState
 
 _COLUMNS = (
