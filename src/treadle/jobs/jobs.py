@@ -188,7 +188,8 @@ class Jobs:
                 await asyncio.sleep(min(left, _COMING_SECONDS))
                 continue
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._runner.live.over(number).wait(), left)
+                async with asyncio.timeout(left):
+                    await self._runner.live.over(number).wait()
         return job
 
     async def cancel(self, number: int, caller: Caller) -> Job:

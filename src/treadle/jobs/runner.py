@@ -132,7 +132,8 @@ class Runner:
         """Start what can be started, for ever."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), _LOOK_SECONDS)
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._look.wait()
             self._look.clear()
             try:
                 await self._pass()

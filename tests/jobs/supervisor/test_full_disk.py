@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.jobs.conftest import MakeDisk
+
 from treadle.jobs.attempt import Fate
 from treadle.jobs.supervisor.program import TRY_AGAIN
 
-from .conftest import MakeDisk
 from .harness import Watched, until
 
 LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))"

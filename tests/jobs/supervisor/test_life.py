@@ -163,7 +163,11 @@ async def test_what_is_left_running_and_does_not_listen_is_killed(
 
 
 async def test_children_that_have_ended_by_themselves_are_not_counted(watched: Watched) -> None:
-    ending = await watched.run("sh", "-c", "for i in 1 2 3; do (true & ) ; done; wait")
+    script = (
+        'for i in 1 2 3; do pids="$pids $( (true & echo $!) )"; done\n'
+        "for pid in $pids; do while [ -e /proc/$pid ]; do sleep 0.01; done; done"
+    )
+    ending = await watched.run("sh", "-c", script)
     assert (ending.exit_code, ending.reason) == (0, "")
 
 
