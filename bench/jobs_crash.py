@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -107,9 +108,12 @@ class Crashes:
         )
 
     def _client(self) -> httpx.Client:
-        socket = str(self._folder / "run" / "node.sock")
-        transport = httpx.HTTPTransport(uds=socket)
+        transport = httpx.HTTPTransport(uds=str(self._folder / "run" / "node.sock"))
         return httpx.Client(transport=transport, base_url="http://node", timeout=60)
+
+    def _is_listening(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(str(self._folder / "run" / "node.sock")) == 0
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "treadle.cli.main", "up", "treadle.toml", "--port", "0"]
@@ -125,11 +129,8 @@ class Crashes:
                 assert self._node is not None
                 if self._node.poll() is not None:
                     raise RuntimeError((self._folder / "node.log").read_text()[-2000:])
-                try:
-                    if client.get(_JOBS).status_code == httpx.codes.OK:
-                        return
-                except httpx.TransportError:
-                    pass
+                if self._is_listening() and client.get(_JOBS).status_code == httpx.codes.OK:
+                    return
                 if time.monotonic() > deadline:
                     raise RuntimeError((self._folder / "node.log").read_text()[-2000:])
                 time.sleep(0.01)

@@ -16,6 +16,7 @@ from treadle.errors import InvalidRequestError, UnavailableError
 from treadle.jobs.attempt import Attempt, Task
 from treadle.jobs.background import Background
 from treadle.jobs.leftovers import end_marked
+from treadle.jobs.spawner import Spawner
 from treadle.jobs.spec import Job
 from treadle.jobs.starting import mark_of
 from treadle.types import TaskState
@@ -191,11 +192,11 @@ async def test_a_start_that_fails_for_a_while_is_made_later(
 ) -> None:
     start, failures = Attempt.start, [errno.ENOSPC, errno.EAGAIN]
 
-    def failing(attempt: Attempt, task: Task) -> None:
+    def failing(attempt: Attempt, task: Task, spawner: Spawner) -> None:
         if failures:
             number = failures.pop()
             raise OSError(number, os.strerror(number))
-        start(attempt, task)
+        start(attempt, task, spawner)
 
     monkeypatch.setattr(Attempt, "start", failing)
     job = await queue.run("true")

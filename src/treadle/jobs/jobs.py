@@ -23,6 +23,7 @@ from treadle.jobs import table
 from treadle.jobs.background import Background
 from treadle.jobs.retention import Retention
 from treadle.jobs.runner import Runner
+from treadle.jobs.spawner import Spawner
 from treadle.jobs.spec import MOST_NUMBER, Job, JobSpec, Submission
 from treadle.jobs.starting import Starter
 from treadle.jobs.store import Store
@@ -61,7 +62,8 @@ class Jobs:
         """Prepare; see ``Runner`` and ``Retention``."""
         self._store, self._starter, self._rooms = store, starter, rooms
         self._background = Background()
-        self._runner = Runner(store, folder, starter, rooms, self._background)
+        self._spawner = Spawner()
+        self._runner = Runner(store, folder, starter, rooms, self._background, self._spawner)
         self._retention = Retention(store, folder, keep, self._needed)
 
     async def start(self) -> None:
@@ -72,7 +74,7 @@ class Jobs:
     async def close(self) -> None:
         """Let go of what runs: it goes on."""
         await self._background.close()
-        self._runner.let_go()
+        await asyncio.to_thread(self._spawner.close)
         await asyncio.to_thread(self._store.close)
 
     def log_files(self, number: int, attempt: int) -> list[Path]:

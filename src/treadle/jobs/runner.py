@@ -19,10 +19,11 @@ from treadle.jobs.leftovers import end_marked
 from treadle.jobs.live import Live
 from treadle.jobs.queue import Waiting
 from treadle.jobs.retention import tidy
+from treadle.jobs.spawner import Spawner
 from treadle.jobs.spec import Job
 from treadle.jobs.starting import Starter, mark_of
 from treadle.jobs.store import Store
-from treadle.jobs.supervisor.program import PASSING, TRY_AGAIN
+from treadle.jobs.supervisor.program import PASSING
 from treadle.schedule.place import Need, Room, best_fit
 from treadle.types import Action, TaskState
 
@@ -45,6 +46,7 @@ class Runner:
         starter: Starter,
         rooms: Callable[[], Sequence[Room]],
         background: Background,
+        spawner: Spawner,
     ) -> None:
         """Prepare.
 
@@ -54,9 +56,10 @@ class Runner:
             starter: Makes a supervisor's task of a job.
             rooms: The devices, with what others than jobs have taken.
             background: Runs what goes on beside the callers.
+            spawner: Starts supervisors.
         """
         self._store, self._folder, self._starter, self._rooms = store, folder, starter, rooms
-        self._background = background
+        self._background, self._spawner = background, spawner
         self.live = Live(store, background, self._on_over)
         self.waiting = Waiting()
         self._taken: dict[int, Need] = {}
@@ -77,11 +80,6 @@ class Runner:
                 self._taken[job.id] = self._need(job)
                 self._follow(job, self._attempt(job))
         self._background.spawn(self._look_after())
-
-    def let_go(self) -> None:
-        """What runs goes on running; the next node finds it."""
-        for attempt in self._attempts.values():
-            attempt.let_go()
 
     def look(self) -> None:
         """See soon whether something can be started."""
@@ -199,7 +197,7 @@ class Runner:
             if job.cancelled:
                 self._again(job, "")
                 return
-            await asyncio.to_thread(lambda: attempt.start(self._starter.task(job)))
+            await asyncio.to_thread(lambda: attempt.start(self._starter.task(job), self._spawner))
         except UnavailableError as error:
             self._again(job, str(error))
             self._pause("")
@@ -246,11 +244,11 @@ class Runner:
         What passes is waited for; a supervisor that never starts this job must not be asked for
         ever.
         """
-        if attempt.refusal is None:
+        if not (attempt.refused or attempt.delayed):
             self._again(job, "the node ended before it was started")
             return
         reason = f"its supervisor could not start it: {attempt.complaint()}"
-        self._refusals[job.id] = self._refusals.get(job.id, 0) + (attempt.refusal != TRY_AGAIN)
+        self._refusals[job.id] = self._refusals.get(job.id, 0) + attempt.refused
         if self._refusals[job.id] >= _MOST_REFUSALS:
             self._failed(job, TaskState.FAILED, reason)
         else:

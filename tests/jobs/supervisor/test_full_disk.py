@@ -80,11 +80,13 @@ async def test_a_job_that_a_full_disk_keeps_from_beginning_is_not_lost(
     except OSError:
         fillers.pop()
     for room in range(12):  # one more file can be made each time
+        watched.prepare(watched.task("touch", f"{disk}/ran"))
         ended = watched.run_program()
         if ended.returncode == 0:
             break
         assert ended.returncode in (1, TRY_AGAIN), ended.stderr
         assert "No space left" in ended.stderr
+        assert (watched.folder / "task.json").exists() == (ended.returncode != TRY_AGAIN)
         assert not (watched.folder / "begun").exists(), room
         assert not (watched.folder / "ended.json").exists(), room
         fillers.pop().unlink()

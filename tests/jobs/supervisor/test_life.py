@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .harness import Watched, is_alive, state_of, until
+from .harness import SPAWNER, Watched, is_alive, state_of, until
 
 FOREVER = "sleep 1000"
 
@@ -284,7 +284,7 @@ async def test_who_hangs_up_while_others_are_told_does_no_harm(watched: Watched)
 
 
 async def test_nobody_needs_to_listen(watched: Watched) -> None:
-    watched.attempt.start(watched.task("sh", "-c", "echo done"))
+    watched.attempt.start(watched.task("sh", "-c", "echo done"), SPAWNER)
     await until(lambda: "ended.json" in watched.names(), "it ends by itself")
     watched.follow()
     assert (await watched.end()).exit_code == 0
