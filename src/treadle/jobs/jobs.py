@@ -32,7 +32,7 @@ from treadle.types import TaskState
 
 USUALLY_KEPT = 10_000
 """Jobs that are over and can still be looked at."""
-_QUEUED_AT_ONCE = 1000
+_QUEUED_AT_ONCE = 100
 """Jobs of an array between two moments for others."""
 _COMING_SECONDS = 0.02
 
