@@ -21,7 +21,7 @@ FOREVER = "sleep 1000"
 
 async def test_a_job_runs_and_is_finished(queue: Queue, folder: Path) -> None:
     (job,) = await queue.submit(f"echo hello; echo $TREADLE_JOB_ID $TREADLE_JOB > {folder}/mark")
-    assert (job.id, job.state, job.user) == (1, TaskState.QUEUED, "me")
+    assert (job.id, job.user, job.uid) == (1, "me", ME.uid)
     ended = await queue.over(1)
     assert (ended.state, ended.reason, ended.exit_code) == (TaskState.FINISHED, "", 0)
     assert ended.devices == ("cpu",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -103,7 +104,9 @@ async def test_the_database_does_not_grow_for_ever(store: Store, folder: Path) -
     for turn in range(8):
         await fill(store, folder, 300, begin=300 * turn + 1)
         await forget(store, folder, keep=100)
-        await store.write(lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+        beside = sqlite3.connect(store.file)
+        beside.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        beside.close()
         sizes.append(store.file.stat().st_size)
     assert max(sizes[2:]) <= sizes[1] * 1.2
 

@@ -16,6 +16,7 @@ from treadle.errors import InvalidRequestError, UnavailableError
 from treadle.programs.attempt import Attempt, Task
 from treadle.programs.background import Background
 from treadle.programs.leftovers import end_marked
+from treadle.programs.spawner import Spawner
 from treadle.programs.spec import Job
 from treadle.types import TaskState
 
@@ -190,11 +191,11 @@ async def test_a_start_that_fails_for_a_while_is_made_later(
 ) -> None:
     start, failures = Attempt.start, [errno.ENOSPC, errno.EAGAIN]
 
-    def failing(attempt: Attempt, task: Task) -> None:
+    def failing(attempt: Attempt, task: Task, spawner: Spawner) -> None:
         if failures:
             number = failures.pop()
             raise OSError(number, os.strerror(number))
-        start(attempt, task)
+        start(attempt, task, spawner)
 
     monkeypatch.setattr(Attempt, "start", failing)
     job = await queue.run("true")

@@ -26,6 +26,8 @@ from treadle.types import Mode, TaskState
 _MOST_BODY_BYTES = 16 << 20
 _MOST_LISTED, _USUALLY_LISTED = 10_000, 100
 _MOST_WAIT_SECONDS = 60.0
+_TOLD_AT_ONCE = 100
+"""Jobs between two moments for other requests: a long list is not in their way."""
 _FOLLOW_SECONDS = 0.2
 _MOST_DIGITS = 15
 
@@ -77,7 +79,12 @@ class JobsApi:
             uid=caller.uid if query.get("mine") else None,
             limit=min(_MOST_LISTED, _number(query.get("limit")) or _USUALLY_LISTED),
         )
-        return JSONAnswer({"jobs": [jobs.told(job) for job in found], "counts": jobs.counts()})
+        told = []
+        for place, job in enumerate(found, start=1):
+            told.append(jobs.told(job))
+            if not place % _TOLD_AT_ONCE:
+                await asyncio.sleep(0)
+        return JSONAnswer({"jobs": told, "counts": jobs.counts()})
 
     async def _get(self, request: Request) -> Response:
         """One job; ``?wait=`` so many seconds until it is over."""

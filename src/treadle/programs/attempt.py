@@ -10,8 +10,6 @@ import json
 import logging
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,17 +18,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from treadle.programs import supervisor
+from treadle.programs.spawner import Spawner
 from treadle.programs.supervisor.ending import ENDED
 from treadle.programs.supervisor.program import BEGUN, LOCK, SOCKET, TASK
 
 _log = logging.getLogger("treadle.jobs")
 MARK = "TREADLE_JOB"
 """Variable of every process of a job: its number and attempt."""
-_CODE = (
-    "import os, sys; sys.path[:0] = [sys.argv[1]]; from supervisor.program import main; "
-    "os._exit(main(sys.argv[2]))"
-)
 _RETRY_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0
 _START_SECONDS = 30.0
@@ -97,9 +91,9 @@ class Attempt:
         self.folder = folder
         self._on_event = on_event
         self._writer: asyncio.StreamWriter | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._started = False
 
-    def start(self, task: Task) -> None:
+    def start(self, task: Task, spawner: Spawner) -> None:
         """Start its supervisor. Takes some milliseconds: not for the event loop.
 
         Raises:
@@ -110,17 +104,8 @@ class Attempt:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as opened:
             opened.write(msgspec.json.encode(task))
-        place = Path(supervisor.__file__).parent.parent
-        words = [sys.executable, "-I", "-S", "-c", _CODE, str(place), str(self.folder)]
-        with (self.folder / "supervisor.log").open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-                start_new_session=True,
-            )
+        spawner.start(self.folder)
+        self._started = True
 
     async def follow(self) -> tuple[Fate, Ending | None]:
         """Listen until the supervisor is gone; tells what is known of the attempt then."""
@@ -130,7 +115,7 @@ class Attempt:
                 await self._listen(reader)
             seconds = _RETRY_SECONDS
             try:
-                fate = None if self._is_starting() else await asyncio.to_thread(self.fate)
+                fate = self.fate()
                 if fate is not None:
                     return fate, self.ending()
             except OSError as error:  # the disk is full, or there are too many files
@@ -154,8 +139,6 @@ class Attempt:
         Raises:
             OSError: If that cannot be found out now.
         """
-        if self._is_starting():
-            return None  # to take the lock here would keep it from doing so
         try:
             lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
@@ -174,14 +157,14 @@ class Attempt:
             os.close(lock)
 
     @property
-    def refusal(self) -> int | None:
-        """The exit code of a supervisor that this node has started; None without one."""
-        return None if self._process is None else self._process.poll()
+    def refused(self) -> bool:
+        """Whether a supervisor that this node has started has not begun, for a lasting reason."""
+        return self._started and (self.folder / TASK).exists()
 
-    def let_go(self) -> None:
-        """Leave the supervisor to itself: the node ends, and the next one finds it."""
-        if self._process is not None:
-            self._process.returncode = self._process.poll() or 0
+    @property
+    def delayed(self) -> bool:
+        """Whether it has not begun for a reason that passes: the disk was full, say."""
+        return self._started and not (self.folder / TASK).exists()
 
     def ending(self) -> Ending | None:
         """How it ended; None if nothing tells.
@@ -226,6 +209,3 @@ class Attempt:
             if self._writer is not None:
                 self._writer.close()
             self._writer = None
-
-    def _is_starting(self) -> bool:
-        return self._process is not None and self._process.poll() is None

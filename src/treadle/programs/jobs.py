@@ -24,6 +24,7 @@ from treadle.programs.background import Background
 from treadle.programs.holding import Gatekeeper
 from treadle.programs.retention import Retention
 from treadle.programs.runner import Runner
+from treadle.programs.spawner import Spawner
 from treadle.programs.spec import MOST_NUMBER, Job, JobSpec, Submission
 from treadle.programs.starting import Starter
 from treadle.programs.store import Store
@@ -32,7 +33,7 @@ from treadle.types import TaskState
 
 USUALLY_KEPT = 10_000
 """Jobs that are over and can still be looked at."""
-_QUEUED_AT_ONCE = 1000
+_QUEUED_AT_ONCE = 100
 """Jobs of an array between two moments for others."""
 _COMING_SECONDS = 0.02
 
@@ -63,7 +64,10 @@ class Jobs:
         """Prepare; see ``Runner`` and ``Retention``."""
         self._store, self._starter, self._rooms = store, starter, rooms
         self._background = Background()
-        self._runner = Runner(store, folder, starter, gatekeeper, rooms, self._background)
+        self._spawner = Spawner()
+        self._runner = Runner(
+            store, folder, starter, gatekeeper, rooms, self._background, self._spawner
+        )
         self._retention = Retention(store, folder, keep, self._needed)
 
     async def start(self) -> None:
@@ -74,7 +78,7 @@ class Jobs:
     async def close(self) -> None:
         """Let go of what runs: it goes on."""
         await self._background.close()
-        self._runner.let_go()
+        await asyncio.to_thread(self._spawner.close)
         await asyncio.to_thread(self._store.close)
 
     def log_files(self, number: int, attempt: int) -> list[Path]:
@@ -214,7 +218,8 @@ class Jobs:
                 await asyncio.sleep(min(left, _COMING_SECONDS))
                 continue
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._runner.live.over(number).wait(), left)
+                async with asyncio.timeout(left):
+                    await self._runner.live.over(number).wait()
         return job
 
     async def cancel(self, number: int, caller: Caller) -> Job:

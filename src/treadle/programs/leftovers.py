@@ -45,22 +45,32 @@ def end_marked(mark: str) -> int:
 
 
 def _left(mark: bytes) -> set[int]:
+    """Find them. Those that are marked stand still from then on: what they start is known."""
     seen: dict[int, tuple[int, int]] = {}
+    looked_at: set[int] = set()
     marked = set()
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            folder, pid = Path(entry.path), int(entry.name)
-            state, parent, _, session, *_ = (
-                (folder / "stat").read_bytes().rpartition(b")")[2].split()
-            )
-            if state in b"ZX":
-                continue
-            seen[pid] = int(parent), int(session)
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                marked.add(pid)
+    # Some are started while the list is read: until there is nobody new.
+    while new := _numbers() - looked_at:
+        looked_at |= new
+        for pid in sorted(new, reverse=True):
+            with contextlib.suppress(OSError):
+                folder = Path("/proc") / str(pid)
+                state, parent, _, session, *_ = (
+                    (folder / "stat").read_bytes().rpartition(b")")[2].split()
+                )
+                if state in b"ZX":
+                    continue
+                seen[pid] = int(parent), int(session)
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    marked.add(pid)
+                    if pid != os.getpid():
+                        os.kill(pid, signal.SIGSTOP)
     return _with_relatives(marked, seen) - {os.getpid()}
+
+
+def _numbers() -> set[int]:
+    with os.scandir("/proc") as entries:
+        return {int(entry.name) for entry in entries if entry.name.isdigit()}
 
 
 def _with_relatives(marked: set[int], seen: _Seen) -> set[int]:

@@ -21,10 +21,11 @@ from treadle.programs.live import Live
 from treadle.programs.pausing import Pauses
 from treadle.programs.queue import Waiting
 from treadle.programs.retention import tidy
+from treadle.programs.spawner import Spawner
 from treadle.programs.spec import Job
 from treadle.programs.starting import Starter
 from treadle.programs.store import Store
-from treadle.programs.supervisor.program import PASSING, TRY_AGAIN
+from treadle.programs.supervisor.program import PASSING
 from treadle.schedule.place import Need, Room, best_fit
 from treadle.types import Action, TaskState
 
@@ -48,6 +49,7 @@ class Runner:
         gatekeeper: Gatekeeper,
         rooms: Callable[[], Sequence[Room]],
         background: Background,
+        spawner: Spawner,
     ) -> None:
         """Prepare.
 
@@ -58,9 +60,10 @@ class Runner:
             gatekeeper: Pauses what sits at a turnstile.
             rooms: The devices, with what others than jobs have taken.
             background: Runs what goes on beside the callers.
+            spawner: Starts supervisors.
         """
         self._store, self._folder, self._starter, self._rooms = store, folder, starter, rooms
-        self._background = background
+        self._background, self._spawner = background, spawner
         self.live = Live(store, background, self._on_over)
         self.waiting = Waiting()
         self._pauses = Pauses(gatekeeper, self.live, background)
@@ -83,11 +86,6 @@ class Runner:
                 self._taken[job.id] = self._need(job)
                 self._follow(job, self._attempt(job))
         self._background.spawn(self._look_after())
-
-    def let_go(self) -> None:
-        """What runs goes on running; the next node finds it."""
-        for attempt in self._attempts.values():
-            attempt.let_go()
 
     def look(self) -> None:
         """See soon whether something can be started."""
@@ -138,7 +136,8 @@ class Runner:
         """Start what can be started, for ever."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), _LOOK_SECONDS)
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._look.wait()
             self._look.clear()
             try:
                 await self._pass()
@@ -205,7 +204,7 @@ class Runner:
             if job.cancelled:
                 self._again(job, "")
                 return
-            await asyncio.to_thread(lambda: attempt.start(self._starter.task(job)))
+            await asyncio.to_thread(lambda: attempt.start(self._starter.task(job), self._spawner))
         except UnavailableError as error:
             self._again(job, str(error))
             self._pause("")
@@ -252,11 +251,11 @@ class Runner:
         What passes is waited for; a supervisor that never starts this job must not be asked for
         ever.
         """
-        if attempt.refusal is None:
+        if not (attempt.refused or attempt.delayed):
             self._again(job, "the node ended before it was started")
             return
         reason = f"its supervisor could not start it: {attempt.complaint()}"
-        self._refusals[job.id] = self._refusals.get(job.id, 0) + (attempt.refusal != TRY_AGAIN)
+        self._refusals[job.id] = self._refusals.get(job.id, 0) + attempt.refused
         if self._refusals[job.id] >= _MOST_REFUSALS:
             self._failed(job, TaskState.FAILED, reason)
         else:

@@ -147,19 +147,24 @@ class Store:
                     raise  # the disk, not the work
                 except Exception as error:
                     connection.execute("ROLLBACK TO one")
-                    results.append((future, None, error))
+                    results.append((future, None, self._unavailable(error)))
                 connection.execute("RELEASE one")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
-            failure = UnavailableError(f"the job database {self.file} cannot be written: {error}")
-            results = [(future, None, failure) for _, future in batch]
+            results = [(future, None, self._unavailable(error)) for _, future in batch]
         for future, result, problem in results:
             if problem is None:
                 future.set_result(result)
             else:
                 future.set_exception(problem)
+
+    def _unavailable(self, error: Exception) -> Exception:
+        """What callers are told of an error of the database."""
+        if not isinstance(error, sqlite3.Error):
+            return error
+        return UnavailableError(f"the job database {self.file} cannot be written: {error}")
 
 
 def _hold(file: Path) -> IO[str]:

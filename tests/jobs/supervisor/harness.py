@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import socket
 import struct
@@ -14,7 +15,10 @@ from typing import Any
 
 import treadle.programs
 from treadle.programs.attempt import MARK, Attempt, Ending, Fate, Task, User
+from treadle.programs.spawner import Spawner
 
+SPAWNER = Spawner()
+atexit.register(SPAWNER.close)
 DEADLINE_SECONDS = 30.0
 """How long anything that must happen may take here. Nothing that works comes near it."""
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -83,7 +87,7 @@ class Watched:
 
     def start(self, *command: str, **fields: Any) -> None:
         """Start the supervisor, and follow it."""
-        self.attempt.start(self.task(*command, **fields))
+        self.attempt.start(self.task(*command, **fields), SPAWNER)
         self._following = asyncio.ensure_future(self.attempt.follow())
 
     def follow(self) -> None:
@@ -151,7 +155,7 @@ class Watched:
 
     def prepare(self, task: Task) -> None:
         """Leave the folder as a node does, without starting a supervisor."""
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         fields = {name: getattr(task, name) for name in task.__struct_fields__}
         (self.folder / "task.json").write_text(json.dumps(fields))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from treadle.programs.attempt import Fate
 from treadle.programs.leftovers import end_marked
 
-from .harness import Watched, is_alive, until
+from .harness import SPAWNER, Watched, is_alive, until
 
 FOREVER = "sleep 1000"
 
@@ -102,7 +102,7 @@ async def test_a_second_supervisor_leaves_the_first_alone(watched: Watched, home
 
 
 async def test_to_look_often_never_keeps_a_supervisor_from_starting(watched: Watched) -> None:
-    watched.attempt.start(watched.task("sh", "-c", "echo done"))
+    watched.attempt.start(watched.task("sh", "-c", "echo done"), SPAWNER)
     while not (watched.folder / "ended.json").exists():
         assert watched.attempt.fate() in (None, Fate.ENDED)
     watched.follow()
@@ -122,7 +122,7 @@ async def test_another_node_finds_a_supervisor_by_its_folder(watched: Watched) -
 
 async def test_a_supervisor_without_a_task_is_refused_with_its_reason(watched: Watched) -> None:
     watched.folder.mkdir()
-    watched.attempt.start(watched.task("true"))
+    watched.attempt.start(watched.task("true"), SPAWNER)
     await watched.attempt.follow()
     broken = Watched(watched.folder.with_name("2"))
     broken.folder.mkdir()

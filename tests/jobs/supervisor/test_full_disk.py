@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.jobs.conftest import MakeDisk
+
 from treadle.programs.attempt import Fate
 from treadle.programs.supervisor.program import TRY_AGAIN
 
-from .conftest import MakeDisk
 from .harness import Watched, until
 
 LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))"
@@ -79,11 +80,13 @@ async def test_a_job_that_a_full_disk_keeps_from_beginning_is_not_lost(
     except OSError:
         fillers.pop()
     for room in range(12):  # one more file can be made each time
+        watched.prepare(watched.task("touch", f"{disk}/ran"))
         ended = watched.run_program()
         if ended.returncode == 0:
             break
         assert ended.returncode in (1, TRY_AGAIN), ended.stderr
         assert "No space left" in ended.stderr
+        assert (watched.folder / "task.json").exists() == (ended.returncode != TRY_AGAIN)
         assert not (watched.folder / "begun").exists(), room
         assert not (watched.folder / "ended.json").exists(), room
         fillers.pop().unlink()

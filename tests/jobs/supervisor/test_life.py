@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .harness import Watched, is_alive, state_of, until
+from .harness import SPAWNER, Watched, is_alive, state_of, until
 
 FOREVER = "sleep 1000"
 
@@ -163,7 +163,11 @@ async def test_what_is_left_running_and_does_not_listen_is_killed(
 
 
 async def test_children_that_have_ended_by_themselves_are_not_counted(watched: Watched) -> None:
-    ending = await watched.run("sh", "-c", "for i in 1 2 3; do (true & ) ; done; wait")
+    script = (
+        'for i in 1 2 3; do pids="$pids $( (true & echo $!) )"; done\n'
+        "for pid in $pids; do while [ -e /proc/$pid ]; do sleep 0.01; done; done"
+    )
+    ending = await watched.run("sh", "-c", script)
     assert (ending.exit_code, ending.reason) == (0, "")
 
 
@@ -280,7 +284,7 @@ async def test_who_hangs_up_while_others_are_told_does_no_harm(watched: Watched)
 
 
 async def test_nobody_needs_to_listen(watched: Watched) -> None:
-    watched.attempt.start(watched.task("sh", "-c", "echo done"))
+    watched.attempt.start(watched.task("sh", "-c", "echo done"), SPAWNER)
     await until(lambda: "ended.json" in watched.names(), "it ends by itself")
     watched.follow()
     assert (await watched.end()).exit_code == 0

@@ -38,7 +38,8 @@ PASSING = frozenset(
 )
 """What keeps a job from being started now, and not for ever."""
 TRY_AGAIN = 75
-"""Exit code of a supervisor that such a thing has kept from starting its job (EX_TEMPFAIL)."""
+"""Exit code of a supervisor that such a thing has kept from starting its job (EX_TEMPFAIL). It has
+deleted its ``task.json``: that can be done on a full disk, too."""
 _READ_BYTES = 1 << 16
 _LONGEST_ORDER = 4096
 _LINGER_SECONDS = 0.05
@@ -299,14 +300,20 @@ class Supervisor:
         }
 
 
-def main(folder: str) -> int:
-    """Be the supervisor of the attempt in ``folder``."""
+def main(folder: str, lock: int | None = None) -> int:
+    """Be the supervisor of the attempt in ``folder``.
+
+    Args:
+        folder: Of the attempt.
+        lock: Its lock, if somebody has taken it for this process.
+    """
     os.chdir(folder)
-    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return 1  # another one has it
+    if lock is None:
+        lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 1  # another one has it
     if os.path.exists(ENDED) or os.path.exists(BEGUN):
         return 1  # somebody came first
     with open(TASK, "rb") as file:
@@ -320,6 +327,7 @@ def main(folder: str) -> int:
         if error.errno not in PASSING or os.path.exists(BEGUN):
             raise
         print(error, file=sys.stderr)
+        os.unlink(TASK)
         return TRY_AGAIN
     if task["cgroup"]:
         with contextlib.suppress(OSError):  # what cannot be ended is still in it
