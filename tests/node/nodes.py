@@ -45,7 +45,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _is_of_a_job(variables: list[bytes]) -> bool:
-    return any(variable.startswith(b"TREADLE_JOB=") for variable in variables)
+    return any(variable.startswith(b"TREADLE_MARK=") for variable in variables)
 
 
 class Home:

@@ -23,8 +23,8 @@ from treadle.programs.supervisor.ending import ENDED
 from treadle.programs.supervisor.program import BEGUN, LOCK, SOCKET, TASK
 
 _log = logging.getLogger("treadle.jobs")
-MARK = "TREADLE_JOB"
-"""Variable of every process of a job: its number and attempt."""
+MARK = "TREADLE_MARK"
+"""Variable of every process of a job: its number, its attempt, and whose queue it is in."""
 _RETRY_SECONDS = 0.02
 _TROUBLE_SECONDS = 1.0
 _START_SECONDS = 30.0

@@ -21,7 +21,7 @@ from treadle.types import Priority
 if TYPE_CHECKING:
     from treadle.programs.jobs import Caller
 
-NUMBER = "TREADLE_JOB_ID"
+ATTEMPT = "TREADLE_JOB"
 ARRAY_INDEX = "TREADLE_ARRAY_INDEX"
 UNLIMITED_MEMORY_FRACTION = 0.25
 """Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
@@ -90,7 +90,7 @@ class Starter:
     def task(self, job: Job) -> Task:
         """What its supervisor is to do."""
         spec = job.spec
-        environment = {**spec.env, MARK: self.mark(job), NUMBER: str(job.id)}
+        environment = {**spec.env, MARK: self.mark(job), ATTEMPT: f"{job.id}.{job.attempt}"}
         environment.pop(ARRAY_INDEX, None)  # of a job that has submitted this one
         if spec.array_index is not None:
             environment[ARRAY_INDEX] = str(spec.array_index)
