@@ -157,8 +157,14 @@ def test_a_changed_service_is_replaced_and_a_removed_one_ended(start_node: Start
         (table("a", '["x"]', health="/h"), "health: a path needs a port"),
         (table("a", '["x"]', health="h"), "health: 'h'; allowed:"),
         (table("a", '["x"]', health="ftp://h"), "health: 'ftp://h'; allowed:"),
-        (table("a", '["x"]', p99_seconds=1.0, latency_from="x"), "latency_from: 'x'; allowed:"),
-        (table("a", '["x"]', latency_from="http://h/m m"), "latency_from: needs p99_seconds"),
+        (
+            table("a", '["x"]', p99_seconds=1.0, latency_from="x"),
+            "latency_from: 'x' names no metric",
+        ),
+        (
+            table("a", '["x"]', latency_from="http://h/m m_seconds"),
+            "latency_from: needs p99_seconds",
+        ),
         (table("a", '["x"]', memory="much"), "memory: 'much' is no amount of memory"),
         (table("a", '["x"]', restart="maybe"), "allowed: always, on-failure, never"),
         (table("a", '["x"]', gpu=1), "gpu: unknown key (did you mean 'gpus'?)"),

@@ -45,7 +45,7 @@ def down(*, timeout_seconds: float, now: bool) -> None:
     Raises:
         TreadleError: If it has not ended in time.
     """
-    pid = asyncio.run(_stop(twice=now))
+    pid, jobs = asyncio.run(_stop(twice=now))
     ended = time.monotonic() + timeout_seconds
     # The node is not our child, so its end can only be looked for.
     while _is_running(pid):
@@ -55,7 +55,7 @@ def down(*, timeout_seconds: float, now: bool) -> None:
                 f"{timeout_seconds:g} s; treadle down --now ends it at once"
             )
         time.sleep(_POLL_SECONDS)
-    typer.echo(f"node {pid} has ended")
+    typer.echo(f"node {pid} has ended" + (f"; {jobs} jobs run on" if jobs else ""))
 
 
 def print_json(content: Any) -> None:
@@ -69,12 +69,14 @@ async def _get_status() -> dict[str, Any]:
         return answer
 
 
-async def _stop(*, twice: bool) -> int:
+async def _stop(*, twice: bool) -> tuple[int, int]:
+    """Tell the node to end; its pid, and how many jobs do not end with it."""
     async with NodeClient(socket_path()) as client:
+        counts = (await client.get("/treadle/v1/status"))["jobs"]["counts"]
         pid: int = (await client.post("/treadle/v1/stop"))["pid"]
     if twice and _is_running(pid):
         os.kill(pid, signal.SIGTERM)
-    return pid
+    return pid, sum(counts.values()) - counts.get("queued", 0)
 
 
 def _is_running(pid: int) -> bool:

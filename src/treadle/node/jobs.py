@@ -100,6 +100,7 @@ class NodeJobs:
                 "counts": {},
                 "services": [],
                 "modes": [],
+                "control": [],
                 "placed": [],
                 "waiting": [],
             }

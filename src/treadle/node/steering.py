@@ -63,12 +63,15 @@ class _Gpu:
 class Steering:
     """The controllers of a node."""
 
-    def __init__(self, gpus: Mapping[str, float], folder: Path) -> None:
+    def __init__(
+        self, gpus: Mapping[str, float], folder: Path, scraper: LatencyScraper | None = None
+    ) -> None:
         """Prepare.
 
         Args:
             gpus: UUIDs, with the least share of time that lower work gets there.
             folder: Of the turnstiles.
+            scraper: Reads latencies; closed at the end.
         """
         self._folder = folder
         self._gpus = []
@@ -79,7 +82,7 @@ class Steering:
             self._gpus.append(_Gpu(uuid, knobs, controller, written=usual))
         self._lock = threading.Lock()
         self._tasks: tuple[Steered, ...] = ()
-        self._scraper = LatencyScraper()
+        self._scraper = scraper or LatencyScraper()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
@@ -125,19 +128,24 @@ class Steering:
         due, steps = time.monotonic(), 0
         while not self._stop.is_set():
             now = time.monotonic()
-            for gpu in self._gpus:
-                try:
-                    with self._lock:
-                        self._step(gpu, now, look=steps % _LOOK_STEPS == 0)
-                    gpu.trouble = ""
-                except (TurnstileError, OSError) as error:
-                    self._complain(gpu, str(error))
-                except Exception:  # one GPU's trouble must not leave the others unsteered
-                    self._complain(gpu, "an unexpected error; see the log")
-                    _log.exception("the controller of %s failed", gpu.uuid)
+            self.step(now, look=steps % _LOOK_STEPS == 0)
             steps += 1
             due = max(due + STEP_SECONDS, time.monotonic())
             self._stop.wait(due - time.monotonic())
+
+    def step(self, now: float, *, look: bool) -> None:
+        """One step of every controller; at some they look at who sits at the turnstiles."""
+        for gpu in self._gpus:
+            try:
+                with self._lock:
+                    self._step(gpu, now, look=look)
+                if look:  # what is wrong with a page is seen then
+                    gpu.trouble = ""
+            except (TurnstileError, OSError) as error:
+                self._complain(gpu, str(error))
+            except Exception:  # one GPU's trouble must not leave the others unsteered
+                self._complain(gpu, "an unexpected error; see the log")
+                _log.exception("the controller of %s failed", gpu.uuid)
 
     def _step(self, gpu: _Gpu, now: float, *, look: bool) -> None:
         tasks = [task for task in self._tasks if gpu.uuid in task.gpus]

@@ -12,14 +12,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from treadle.errors import ConfigError, TreadleError
+from treadle.monitor.latency import parse_latency_address
 from treadle.programs.spec import JobSpec
 from treadle.units import parse_bytes
 
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 _URL = re.compile(r"https?://[^\s/]+(/\S*)?")
-LATENCY = re.compile(r"(?P<url>https?://\S+)\s+(?P<metric>[A-Za-z_:][\w:]*(\{[^{}]*\})?)")
-"""Of ``latency_from``: an address, and a metric there with, if need be, its labels."""
 
 
 class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,11 +94,11 @@ def check_services(services: tuple[ServiceConfig, ...]) -> None:
             raise ConfigError(
                 f'{where}: health: {service.health!r}; allowed: "/path" or "http://host:port/path"'
             )
-        if service.latency_from and not LATENCY.fullmatch(service.latency_from):
-            raise ConfigError(
-                f"{where}: latency_from: {service.latency_from!r}; allowed: "
-                '"http://host:port/metrics metric_name"'
-            )
+        if service.latency_from:
+            try:
+                parse_latency_address(service.latency_from)
+            except ConfigError as error:
+                raise ConfigError(f"{where}: latency_from: {error}") from None
         if service.latency_from and service.p99_seconds is None:
             raise ConfigError(f"{where}: latency_from: needs p99_seconds, the objective")
         if service.memory is not None:
