@@ -66,3 +66,10 @@ class JobNode:
 def body(script: str, array: list[int] | None = None, **fields: Any) -> dict[str, Any]:
     job = {"command": ["sh", "-c", script], "env": {"PATH": PATH}, "share": 0, **fields}
     return {"job": job, "array": array or []}
+
+
+def ready(running: RunningNode) -> JobNode:
+    """Wait until the queue is open."""
+    node = JobNode(running)
+    wait_until(lambda: node.get().status_code == 200, "the queue is open")
+    return node

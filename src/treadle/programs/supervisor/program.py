@@ -44,6 +44,7 @@ _READ_BYTES = 1 << 16
 _LONGEST_ORDER = 4096
 _LINGER_SECONDS = 0.05
 """Between two looks at processes that are to end."""
+_LONGEST_WAIT_SECONDS = 60.0
 _KILL_SECONDS = 0.5
 """Between two signals to processes that will not go at once: a disk may hold them."""
 
@@ -147,7 +148,9 @@ class Supervisor:
         seconds = min(times) - now() if times else None
         if self._status is not None:
             seconds = min(_LINGER_SECONDS, seconds if seconds is not None else _LINGER_SECONDS)
-        timeout = None if seconds is None else max(0.0, seconds) * 1000 + 1
+        if seconds is not None:  # a wait does not notice that the machine has slept
+            seconds = min(max(0.0, seconds), _LONGEST_WAIT_SECONDS)
+        timeout = None if seconds is None else seconds * 1000 + 1
         for fd, _ in self._poll.poll(timeout):
             if fd == self._wake:
                 self._signals(os.read(self._wake, 512))
