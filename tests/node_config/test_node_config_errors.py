@@ -27,8 +27,12 @@ def assert_refused(
 
 # text of the file, the key, what else is said
 UNKNOWN_KEYS = [
-    ("[nod]\n", "nod", ["(did you mean 'node'?)", "allowed: node, http, schedule, model"]),
-    ("whatever = 1\n", "whatever", ["allowed: node, http, schedule, model"]),
+    (
+        "[nod]\n",
+        "nod",
+        ["(did you mean 'node'?)", "allowed: node, http, schedule, jobs, gpu, model, service"],
+    ),
+    ("whatever = 1\n", "whatever", ["allowed: node, http, schedule, jobs, gpu, model, service"]),
     ("[node]\nlog-level = 'info'\n", "node.log-level", ["(did you mean 'log_level'?)"]),
     ("[node]\nquota = 1\n", "node.quota", ["allowed: name, log_level, log_format"]),
     ("[http]\nprot = 1\n", "http.prot", ["(did you mean 'port'?)", "allowed: host, port"]),

@@ -150,7 +150,9 @@ class GpuModes:
     async def _keep(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), _CHECK_SECONDS)
+                # Not wait_for: it may take a cancellation for itself (Python 3.11).
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    await self._look.wait()
             self._look.clear()
             await self.step()
 

@@ -215,8 +215,8 @@ async def _problem(session: aiohttp.ClientSession, config: ServiceConfig) -> str
                     return ""
                 return f"{config.health_url} answers {answer.status}"
         if config.port is not None:
-            opening = asyncio.open_connection("127.0.0.1", config.port)
-            _, writer = await asyncio.wait_for(opening, _ANSWER_SECONDS)
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                _, writer = await asyncio.open_connection("127.0.0.1", config.port)
             writer.close()
         return ""
     except TimeoutError:
