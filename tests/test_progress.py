@@ -11,7 +11,7 @@ import pytest
 
 import treadle
 from treadle import progress
-from treadle.progress import VARIABLE, folder_of, prepare, read_all
+from treadle.progress import VARIABLE, folder_of, prepare, read_all, read_one, report
 
 
 @pytest.fixture
@@ -96,3 +96,21 @@ def test_a_program_under_treadle_run_reports(tmp_path: Path) -> None:
         assert pid == task.pid
         assert read_all(tmp_path)[pid].samples == 7
         task.stdin.write("\n")
+
+
+def test_a_loss_is_the_last_that_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(prepare(tmp_path, os.getpid())))
+    report(samples=1)
+    assert read_one(tmp_path, os.getpid()) == read_all(tmp_path)[os.getpid()]
+    assert read_all(tmp_path)[os.getpid()].loss is None
+    report(samples=1, loss=2.5)
+    report(samples=1)
+    found = read_one(tmp_path, os.getpid())
+    assert found is not None
+    assert (found.samples, found.loss) == (3.0, 2.5)
+    report(samples=1, loss=float("nan"))
+    assert read_all(tmp_path)[os.getpid()].loss == 2.5
+
+
+def test_who_has_not_reported_has_no_progress(tmp_path: Path) -> None:
+    assert read_one(tmp_path, os.getpid()) is None

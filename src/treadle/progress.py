@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "TREADLE_PROGRESS"
-_CONTENT = struct.Struct("<8sdQd")
-_MAGIC = b"TRDLPRG1"
+_CONTENT = struct.Struct("<8sdQdd")
+_MAGIC = b"TRDLPRG2"
 
 _file: tuple[str, int] | None = None
 
@@ -31,13 +31,19 @@ class Progress:
     reports: int
     last_at: float
     """Monotonic seconds."""
+    loss: float | None = None
+    """As it was reported last."""
 
 
-def report(*, samples: float) -> None:
+def report(*, samples: float, loss: float | None = None) -> None:
     """Say that so many samples were done since the last report.
 
     A sample is what the task counts its work in: an image, a token, a step. Processes of one task
     add up. Nothing is raised if nobody listens, or nobody can.
+
+    Args:
+        samples: At least 0.
+        loss: Where training is by now, for people to read; one that is no number counts as none.
 
     Raises:
         ValueError: If ``samples`` is negative or not a number.
@@ -48,7 +54,7 @@ def report(*, samples: float) -> None:
     if not path:
         return
     with contextlib.suppress(OSError):  # a full disk must not end a training
-        _add(_open(path), samples)
+        _add(_open(path), samples, math.nan if loss is None else float(loss))
 
 
 def _open(path: str) -> int:
@@ -59,14 +65,15 @@ def _open(path: str) -> int:
     return _file[1]
 
 
-def _add(descriptor: int, samples: float) -> None:
+def _add(descriptor: int, samples: float, loss: float) -> None:
     fcntl.lockf(descriptor, fcntl.LOCK_EX)  # of the process: children of a task report, too
     try:
         total, reports = 0.0, 0
         content = os.pread(descriptor, _CONTENT.size, 0)
         if len(content) == _CONTENT.size:
-            _, total, reports, _ = _CONTENT.unpack(content)
-        new = _CONTENT.pack(_MAGIC, total + samples, reports + 1, time.monotonic())
+            _, total, reports, _, before = _CONTENT.unpack(content)
+            loss = before if math.isnan(loss) else loss
+        new = _CONTENT.pack(_MAGIC, total + samples, reports + 1, time.monotonic(), loss)
         os.pwrite(descriptor, new, 0)
     finally:
         fcntl.lockf(descriptor, fcntl.LOCK_UN)
@@ -83,6 +90,17 @@ def prepare(turnstiles: Path, pid: int) -> Path:
     Raises:
         OSError: If there is no place for it.
     """
+    file = make_folder(turnstiles) / f"{pid}-{_namespace()}"
+    file.unlink(missing_ok=True)
+    return file
+
+
+def make_folder(turnstiles: Path) -> Path:
+    """The folder for reports, made if it is not there.
+
+    Raises:
+        OSError: If it cannot be.
+    """
     folder = folder_of(turnstiles)
     try:
         folder.mkdir(mode=0o700)
@@ -93,9 +111,7 @@ def prepare(turnstiles: Path, pid: int) -> Path:
         if about.st_mode & 0o020:  # a group shares it: each writes files of its own there
             os.chown(folder, -1, about.st_gid)
             folder.chmod(0o3770)
-    file = folder / f"{pid}-{_namespace()}"
-    file.unlink(missing_ok=True)
-    return file
+    return folder
 
 
 def _namespace() -> int:
@@ -125,8 +141,27 @@ def read_all(turnstiles: Path) -> dict[int, Progress]:
             if not Path(f"/proc/{pid}").exists():
                 file.unlink()
                 continue
-            content = file.read_bytes()
-            if len(content) == _CONTENT.size and content.startswith(_MAGIC):
-                _, samples, reports, last_at = _CONTENT.unpack(content)
-                found[pid] = Progress(pid=pid, samples=samples, reports=reports, last_at=last_at)
+            if (progress := _read(file, pid)) is not None:
+                found[pid] = progress
     return found
+
+
+def read_one(turnstiles: Path, pid: int) -> Progress | None:
+    """What one task has reported; None if it has not."""
+    with contextlib.suppress(OSError):
+        return _read(folder_of(turnstiles) / f"{pid}-{_namespace()}", pid)
+    return None
+
+
+def _read(file: Path, pid: int) -> Progress | None:
+    content = file.read_bytes()
+    if len(content) != _CONTENT.size or not content.startswith(_MAGIC):
+        return None
+    _, samples, reports, last_at, loss = _CONTENT.unpack(content)
+    return Progress(
+        pid=pid,
+        samples=samples,
+        reports=reports,
+        last_at=last_at,
+        loss=None if math.isnan(loss) else loss,
+    )

@@ -231,3 +231,25 @@ def test_an_objective_that_is_none_is_refused(start_node: StartNode) -> None:
     assert code == Exit.FAILED
     assert "not an objective" in errors
     assert ran(node.home, "http://127.0.0.1:1/metrics request_seconds")[0] == 0
+
+
+def test_a_job_shows_its_progress_and_the_knobs_of_its_gpu(
+    start_node: StartNode, tmp_path: Path
+) -> None:
+    """The reports go to the turnstiles' folder, as those of programs under ``treadle run`` do."""
+    node = start_node("", environment=FAKES | {"TREADLE_TURNSTILE_DIR": str(tmp_path / "t")})
+    wait_until(lambda: not node.status()["jobs"]["trouble"], "the queue is open")
+    script = "import time, treadle; treadle.report(samples=64, loss=0.5); time.sleep(1000)"
+    submitted = node.home.treadle(
+        "submit", "--memory", "1GiB", "--priority", "critical", "--", sys.executable, "-c", script
+    )
+    assert submitted.stdout == "job 1\n"
+    url = "/treadle/v1/jobs/1"
+    wait_until(lambda: node.local.get(url).json().get("progress") or {}, "it has reported")
+    told = node.local.get(url).json()["progress"]
+    assert (told["samples"], told["loss"]) == (64.0, 0.5)
+    shown = node.home.treadle("show", "1").stdout
+    assert "64 samples" in shown
+    assert "loss 0.5" in shown
+    assert "budget_seconds" in shown
+    assert "5e-05 to 0.01" in shown

@@ -57,9 +57,9 @@ def jobs(*, all_: bool, states: Sequence[str], mine: bool, limit: int, as_json: 
 def show(number: str, *, as_json: bool) -> None:
     """Print what is known of a job."""
     (job_number,) = parse_numbers([number], most=1)
-    job = asyncio.run(_get(f"/treadle/v1/jobs/{job_number}?history=1"))
+    job, control = asyncio.run(_get_with_control(job_number))
     if as_json:
-        print_json(job)
+        print_json({**job, "control": control})
         return
     spec = job["spec"]
     memory = spec.get("memory_bytes")
@@ -74,6 +74,7 @@ def show(number: str, *, as_json: bool) -> None:
         "devices": ", ".join(job["devices"]),
         "memory": f"{memory / _GIB:.3g} GiB" if memory else "no limit",
         "host": job["bounds"],
+        "progress": _progress(job),
         "time limit": duration(spec.get("time_limit_seconds")),
         "after": ", ".join(map(str, spec.get("after", []))),
         "attempt": f"{job['attempt']}; {job['failures']} failed, {spec.get('retries', 0)} retries",
@@ -85,6 +86,20 @@ def show(number: str, *, as_json: bool) -> None:
     for entry in job["history"]:
         at = datetime.fromtimestamp(entry["at"]).astimezone()
         typer.echo(f"{at:%Y-%m-%d %H:%M:%S}  {entry['state']:<10} {entry['reason']}".rstrip())
+    for gpu in control:
+        _print_control(gpu)
+
+
+def _print_control(gpu: dict[str, Any]) -> None:
+    """The knobs of a GPU that the job is on, and why they are as they are."""
+    typer.echo(f"\n{gpu['uuid']}: {gpu['trouble'] or gpu['reason']}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("KNOB", "NOW", "RANGE", "UNIT", "WHAT"):
+        table.add_column(title)
+    for knob in gpu["knobs"]:
+        span = f"{knob['least']:g} to {knob['most']:g}"
+        table.add_row(knob["name"], f"{knob['value']:g}", span, knob["unit"], knob["help"])
+    Console().print(table)
 
 
 def logs(number: str, *, follow: bool, tail: int | None) -> None:
@@ -137,6 +152,16 @@ def parse_numbers(texts: Sequence[str], most: int = _MOST_NUMBERS) -> list[int]:
             raise TreadleError(f"{text!r}; allowed: 1 to {most} jobs")
         numbers += chosen
     return numbers
+
+
+async def _get_with_control(number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A job, and what turns the knobs of the GPUs that it is on."""
+    async with NodeClient(socket_path()) as client:
+        job = await client.get(f"/treadle/v1/jobs/{number}?history=1")
+        if job["state"] in _OVER:
+            return job, []
+        status = await client.get("/treadle/v1/status")
+    return job, [gpu for gpu in status["jobs"]["control"] if gpu["uuid"] in job["devices"]]
 
 
 async def _get(path: str) -> Any:
@@ -197,6 +222,18 @@ def _code(job: dict[str, Any]) -> int:
     if job["signal"]:
         return 128 + int(job["signal"])
     return int(job["exit_code"] or 0) or int(Exit.FAILED)
+
+
+def _progress(job: dict[str, Any]) -> str:
+    """What it has reported itself."""
+    told = job.get("progress")
+    if not told:
+        return ""
+    loss = "" if told["loss"] is None else f", loss {told['loss']:.4g}"
+    rate = ""
+    if job["started_at"] and (age := time.time() - job["started_at"]) > 1:
+        rate = f", {told['samples'] / age:.3g} a second"
+    return f"{told['samples']:g} samples{rate}{loss}; {duration(told['seconds_ago'])} ago"
 
 
 def _name(job: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import pwd
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -18,9 +19,11 @@ from treadle.node.jobs import NodeJobs
 from treadle.programs.jobs import Caller, Jobs
 from treadle.programs.logs import LogReader
 from treadle.programs.spec import decode_submission
+from treadle.progress import read_one
 from treadle.serve.http.answers import JSONAnswer
 from treadle.serve.http.app import is_local
 from treadle.serve.http.body import read_body
+from treadle.turnstile import default_folder
 from treadle.types import Mode, TaskState
 
 _MOST_BODY_BYTES = 16 << 20
@@ -93,6 +96,13 @@ class JobsApi:
         seconds = _seconds(request.query_params.get("wait"))
         job = await (jobs.wait(number, seconds) if seconds else jobs.get(number))
         told = jobs.told(job)
+        if job.pid is not None and not job.state.over:
+            progress = await asyncio.to_thread(read_one, default_folder(), job.pid)
+            told["progress"] = progress and {
+                "samples": progress.samples,
+                "loss": progress.loss,
+                "seconds_ago": time.monotonic() - progress.last_at,
+            }
         if request.query_params.get("history"):
             told["history"] = [
                 {"at": at, "state": state, "reason": reason}

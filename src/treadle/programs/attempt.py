@@ -53,6 +53,8 @@ class Task(Struct, frozen=True, kw_only=True):
     cgroup: str = ""
     """The control group that it enters; empty for none."""
     nice: int = 0
+    progress: str = ""
+    """The folder where it may report how far it has come; empty if there is none."""
     user: User | None = None
 
 

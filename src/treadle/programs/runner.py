@@ -266,7 +266,7 @@ class Runner:
         """A supervisor says something."""
         match event.get("event"):
             case "running":
-                job.started_at = event["started_at"]
+                job.started_at, job.pid = event["started_at"], event["pid"]
                 job.state = TaskState.PAUSED if event["stopped"] else TaskState.RUNNING
             case "stopped":
                 job.state = TaskState.PAUSED

@@ -123,6 +123,8 @@ class Job(Struct, kw_only=True):
     """Whether somebody wants its end."""
     held: bool = False
     """Whether somebody wants it paused."""
+    pid: int | None = None
+    """Of its first process while it runs; not kept on the disk."""
     bounds: str = ""
     """What holds it to its limits on the host, in words."""
 

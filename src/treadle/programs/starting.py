@@ -13,6 +13,7 @@ from treadle.programs.attempt import MARK, Task, User
 from treadle.programs.holding import seat_name
 from treadle.programs.limits import HostLimits
 from treadle.programs.spec import Job, JobSpec
+from treadle.progress import make_folder
 from treadle.schedule.place import Need, Room
 from treadle.turnstile import TurnstileError
 from treadle.turnstile.launch import GateOptions, gate_environment
@@ -117,9 +118,16 @@ class Starter:
             log_bytes=spec.log_bytes,
             limits=bounds.limits,
             nice=bounds.nice,
+            progress=self._progress(),
             cgroup=bounds.cgroup,
             user=_user(job.uid),
         )
+
+    def _progress(self) -> str:
+        try:
+            return str(make_folder(self._turnstiles))
+        except OSError:  # without a place for reports it runs as well
+            return ""
 
     def _gate(self, job: Job, gpus: Sequence[str], environment: dict[str, str]) -> dict[str, str]:
         options = GateOptions(

@@ -51,6 +51,8 @@ def become_job(task: dict[str, Any], output: int, failed: int, parent: int) -> N
         os.dup2(null, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        if task["progress"]:
+            _offer_progress(task)
         os.execvpe(task["command"][0], task["command"], task["env"])  # noqa: S606
     except FileNotFoundError as error:
         found = str(error.strerror)
@@ -64,6 +66,18 @@ def become_job(task: dict[str, Any], output: int, failed: int, parent: int) -> N
         os.write(failed, f"{code} {text}".encode())
     finally:
         os._exit(code)
+
+
+def _offer_progress(task: dict[str, Any]) -> None:
+    """Name the file to report to; one that an older process of our number has left is taken away.
+
+    ``treadle.progress`` says how it is named.
+    """
+    with contextlib.suppress(OSError):
+        file = f"{task['progress']}/{os.getpid()}-{os.stat('/proc/self/ns/pid').st_ino}"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(file)
+        task["env"]["TREADLE_PROGRESS"] = file
 
 
 def descendants(pid: int) -> list[int]:
