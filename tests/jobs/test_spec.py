@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.errors import InvalidRequestError
-from treadle.programs.spec import JobSpec, Submission, decode_submission
+from treadle.programs.spec import JobSpec, Submission, decode_submission, sendable
 from treadle.types import Priority, TaskState
 
 from .made import job, spec
@@ -140,3 +140,19 @@ def test_what_is_told_of_a_job_has_no_environment() -> None:
     assert told["spec"] == {"command": ("a", "b")}
     assert (told["id"], told["name"], told["state"]) == (3, "a", "paused")
     assert one.spec.env == {"SECRET": "x"}
+
+
+@pytest.mark.parametrize("field", ["memory_bytes", "host_memory_bytes"])
+@pytest.mark.parametrize("amount", [0, -1, 1000, 10**20])
+def test_an_amount_of_memory_is_one_that_a_machine_can_have(field: str, amount: int) -> None:
+    with pytest.raises(InvalidRequestError, match=field):
+        decode_submission(body(**{field: amount}))
+
+
+def test_an_array_is_not_too_large_with_its_environment() -> None:
+    with pytest.raises(InvalidRequestError, match="allowed: 256 MiB for all together"):
+        decode_submission(body([*range(10_000)], env={"A": "x" * 100_000}))
+
+
+def test_what_is_not_text_is_left_out_of_an_environment() -> None:
+    assert sendable({"A": "é", "B": "\udcff", "\udcfe": "C"}) == {"A": "é"}

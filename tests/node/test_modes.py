@@ -13,7 +13,7 @@ from treadle.devices.mps import ClientLimits, MpsError, MpsHealth, MpsState
 from treadle.errors import InvalidRequestError, NotFoundError
 from treadle.node.modes import GpuModes
 from treadle.programs.spec import Job, JobSpec
-from treadle.types import Mode, Priority, TaskState
+from treadle.types import Mode, TaskState
 
 GPU = "GPU-0000"
 
@@ -105,7 +105,7 @@ async def test_a_gpu_in_turns_has_no_daemon(world: World) -> None:
     await modes.start()
     assert not modes.is_parallel(GPU)
     assert modes.closed(GPU) == ""
-    assert modes.environment(GPU, ClientLimits(priority=Priority.NORMAL)) == {}
+    assert modes.environment(GPU, job(1)) == {}
     await modes.close()
     assert world.calls == []
 
@@ -114,7 +114,7 @@ async def test_a_gpu_in_parallel_has_one_and_its_jobs_are_clients(world: World) 
     modes = world.modes(Mode.PARALLEL)
     await modes.start()
     assert modes.is_parallel(GPU)
-    assert modes.environment(GPU, ClientLimits(priority=Priority.NORMAL)) == {"CLASS": "normal"}
+    assert modes.environment(GPU, job(1)) == {"CLASS": "background"}
     await modes.close()
     assert world.calls == ["start", "close"]
 
@@ -214,6 +214,15 @@ async def test_a_daemon_that_cannot_start_closes_the_gpu_and_says_why(world: Wor
     await modes.start()
     assert not modes.is_parallel(GPU)
     assert modes.closed(GPU) == "parallel mode cannot be had: no answer within 20 s"
+    await modes.close()
+
+
+async def test_what_is_left_of_a_daemon_closes_no_gpu_in_turns(world: World) -> None:
+    (world.folder / f"mps-{GPU}").mkdir()
+    world.no_program = "no nvidia-cuda-mps-control here"
+    modes = world.modes()
+    await modes.start()
+    assert modes.closed(GPU) == ""
     await modes.close()
 
 

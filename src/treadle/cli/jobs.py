@@ -49,7 +49,7 @@ def jobs(*, all_: bool, states: Sequence[str], mine: bool, limit: int, as_json: 
             " ".join(uuid[:12] for uuid in job["devices"]) or "-",
             _why(job),
         )
-    Console().print(table)
+    Console(markup=False).print(table)
     counts = ", ".join(f"{count} {state}" for state, count in answer["counts"].items())
     typer.echo(f"\n{counts or 'no jobs wait or run'}")
 
@@ -99,7 +99,7 @@ def _print_control(gpu: dict[str, Any]) -> None:
     for knob in gpu["knobs"]:
         span = f"{knob['least']:g} to {knob['most']:g}"
         table.add_row(knob["name"], f"{knob['value']:g}", span, knob["unit"], knob["help"])
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def logs(number: str, *, follow: bool, tail: int | None) -> None:

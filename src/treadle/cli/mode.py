@@ -33,7 +33,7 @@ def run(gpu: str | None, wanted: str | None, *, restart: bool, as_json: bool) ->
         table.add_column(title)
     for one in gpus:
         table.add_row(str(one["index"]), one["uuid"], one["mode"], one["wanted"], one["reason"])
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 async def _ask(gpu: str | None, wanted: str | None, *, restart: bool) -> list[dict[str, Any]]:

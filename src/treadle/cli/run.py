@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from treadle.cli.exits import Exit
-from treadle.errors import TreadleError
+from treadle.errors import TreadleError, UnavailableError
 from treadle.progress import VARIABLE, prepare
 from treadle.turnstile import TurnstileError, default_folder
 from treadle.turnstile.folder import check_folder
@@ -85,7 +85,7 @@ def _ask_for(name: str, priority: Priority, p99: float, latency_from: str) -> No
     from treadle.node.paths import socket_path
 
     content = {
-        "name": re.sub(r"[^A-Za-z0-9._-]", "-", name) or "program",
+        "name": re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:100] or "program",
         "priority": priority.label,
         "p99_seconds": p99,
         "latency_from": latency_from,
@@ -97,7 +97,7 @@ def _ask_for(name: str, priority: Priority, p99: float, latency_from: str) -> No
 
     try:
         asyncio.run(ask())
-    except ConnectionError as error:
+    except (ConnectionError, UnavailableError) as error:
         _warn(f"nobody steers by --p99: {error}")
 
 

@@ -27,7 +27,7 @@ def status(*, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    Console().print(render(answer, _table(answer["models"])))
+    Console(markup=False).print(render(answer, _table(answer["models"])))
 
 
 def models(*, as_json: bool) -> None:
@@ -36,7 +36,7 @@ def models(*, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
-        Console().print(_table(answer))
+        Console(markup=False).print(_table(answer))
 
 
 def down(*, timeout_seconds: float, now: bool) -> None:

@@ -129,7 +129,7 @@ def submit(
         time_limit=time_limit,
         retries=retries,
         after=after,
-        env={**os.environ, **(env or {})},
+        env={**{n: v for n, v in os.environ.items() if is_text(n + v)}, **(env or {})},
         cwd=cwd,
     )
     (number,) = run(_post("/treadle/v1/jobs", content))["ids"]
@@ -174,6 +174,9 @@ def submission(
         parsed = priority if isinstance(priority, Priority) else Priority.parse(priority)
     except ValueError as error:
         raise TreadleError(str(error)) from None
+    words = (*command, name, str(cwd or ""), *env, *env.values())
+    if bad := [word for word in words if not is_text(word)]:
+        raise TreadleError(f"{bad[0]!r} is not UTF-8 text: a job cannot have it")
     job = {
         "command": [*command],
         "name": name,
@@ -202,6 +205,15 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run(work)
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
+
+
+def is_text(word: str) -> bool:
+    """Whether it can be sent: what the system hands over may be any bytes."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bytes(amount: int | str | None) -> int | None:

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 import treadle
 from treadle.errors import ForbiddenError
+from treadle.node.callers import caller_of
 from treadle.node.config import NodeConfig
 from treadle.node.jobs import NodeJobs
 from treadle.node.monitoring import NodeMonitor
@@ -98,7 +99,8 @@ class NodeApi:
         return JSONAnswer(msgspec.to_builtins(shared))
 
     async def _stop_node(self, request: Request) -> Response:
-        _for_owner(request)
+        if not caller_of(request).owner:
+            raise ForbiddenError("the node is for its owner to stop")
         self._stop()
         return JSONAnswer({"pid": os.getpid()}, 202)
 

@@ -121,9 +121,19 @@ class NodeJobs:
         """Open the queue, and take up what an earlier node has left."""
         if not self._config.enabled:
             return
+        try:
+            await self._start()
+        except Exception as error:  # the node serves all the same, and says why there are no jobs
+            self._jobs, self._reason = None, f"there are no jobs: {error}"
+            _log.exception("the queue could not be started")
+
+    async def _start(self) -> None:
         deadline = time.monotonic() + _KNOWN_SECONDS
         # The monitor's own thread finds them, and tells nobody.
-        while self._snapshot().looking and time.monotonic() < deadline:  # noqa: ASYNC110
+        while self._snapshot().looking:
+            if time.monotonic() > deadline:
+                _log.warning("the devices are still being looked for: no job starts before")
+                deadline = float("inf")
             await asyncio.sleep(_POLL_SECONDS)
         store = await self._open()
         if store is None:
@@ -136,6 +146,7 @@ class NodeJobs:
             self._folder / "modes.json",
             users=self._users,
             again=self._again,
+            changed=self._look_at_rooms,
         )
         starter = Starter(
             turnstiles, self._folder, self._config.memory_fraction, parallel=modes.environment
@@ -215,6 +226,10 @@ class NodeJobs:
     def _duties(self) -> dict[str, float]:
         return {uuid: table.minimum_duty for uuid, table in self._tables().items()}
 
+    def _look_at_rooms(self) -> None:
+        """What was seen of the devices counts no more."""
+        self._looked_at = float("-inf")
+
     def rooms(self) -> list[Room]:
         """The devices, with what others have taken."""
         now = time.monotonic()
@@ -224,12 +239,11 @@ class NodeJobs:
 
     async def close(self) -> None:
         """Let go: what runs goes on."""
-        jobs, self._jobs, self._reason = self._jobs, None, "the node is ending"
-        if self._objectives is not None:
-            await self._objectives.close()
-        if self._services is not None:
-            await self._services.close()
-        if self._modes is not None:
-            await self._modes.close()
-        if jobs is not None:
-            await jobs.close()
+        self._jobs, self._reason = None, "the node is ending"
+        # The queue before the modes: nothing is to be started on a daemon that ends.
+        for part in (self._objectives, self._services, self._opened, self._modes):
+            if part is not None:
+                try:
+                    await part.close()
+                except Exception:  # one that cannot end well keeps no other from it
+                    _log.exception("%s could not be ended", type(part).__name__)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import pwd
 import time
 from collections.abc import AsyncIterator
 
@@ -15,13 +13,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from treadle.errors import ForbiddenError, InvalidRequestError
+from treadle.node.callers import caller_of
 from treadle.node.jobs import NodeJobs
-from treadle.programs.jobs import Caller, Jobs
+from treadle.programs.jobs import Jobs
 from treadle.programs.logs import LogReader
 from treadle.programs.spec import decode_submission
 from treadle.progress import read_one
 from treadle.serve.http.answers import JSONAnswer
-from treadle.serve.http.app import is_local
 from treadle.serve.http.body import read_body
 from treadle.turnstile import default_folder
 from treadle.types import Mode, TaskState
@@ -182,29 +180,6 @@ async def _output(
         if not (follow and following):
             return
         attempt, tail = attempt + 1, None
-
-
-def caller_of(request: Request) -> Caller:
-    """Who calls.
-
-    Raises:
-        ForbiddenError: If nobody knows.
-    """
-    peer = request.scope.get("peer")
-    if is_local(request.scope) and peer is not None:
-        pid, uid = peer
-        return Caller(uid=uid, user=_name(uid), pid=pid, owner=uid in (0, os.geteuid()))
-    if request.scope.get("has_token"):
-        uid = os.geteuid()
-        return Caller(uid=uid, user=_name(uid), owner=True)
-    raise ForbiddenError("jobs are taken over the node's local socket, or with its token")
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container may not know the users of its host
-        return ""
 
 
 def _number(text: str | None) -> int | None:

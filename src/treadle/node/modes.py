@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 
 from treadle.devices.mps import ClientLimits, MpsDaemon, MpsError, MpsState
-from treadle.errors import InvalidRequestError, NotFoundError
+from treadle.errors import InvalidRequestError, NotFoundError, UnavailableError
 from treadle.programs.spec import Job
 from treadle.types import Mode
 
 _log = logging.getLogger("treadle.modes")
 _CHECK_SECONDS = 2.0
+_LEAST_SHARE = 0.01
+"""Of the SMs: MPS knows whole percents only."""
 _RETRY_SECONDS = 30.0
 """After a daemon could not be started."""
 
@@ -50,6 +52,7 @@ class GpuModes:
         *,
         users: Users,
         again: Again,
+        changed: Callable[[], None] = lambda: None,
         make: MakeDaemon = MpsDaemon,
     ) -> None:
         """Prepare.
@@ -60,10 +63,12 @@ class GpuModes:
             file: Where changes at run time are kept.
             users: The jobs that have a place on a GPU.
             again: Ends a job, and queues it anew.
+            changed: Told when what may start on a GPU has changed.
             make: Makes a daemon for a folder and its GPUs.
         """
         self._runtime, self._file = runtime, file
         self._users, self._again, self._make = users, again, make
+        self._on_change = changed
         self._changed = _read(file)
         self._gpus = {
             uuid: Gpu(uuid, self._changed.get(uuid, mode)) for uuid, mode in wanted.items()
@@ -100,6 +105,7 @@ class GpuModes:
         Raises:
             NotFoundError: If there is no such GPU.
             InvalidRequestError: If the mode cannot be had here.
+            UnavailableError: If the change cannot be kept on the disk.
         """
         gpu = self._gpus.get(uuid)
         if gpu is None:
@@ -109,9 +115,13 @@ class GpuModes:
                 self._make(self._folder(gpu), (uuid,))
             except (MpsError, ValueError) as error:
                 raise InvalidRequestError(f"parallel mode cannot be had: {error}") from None
-        gpu.wanted, gpu.restart, gpu.trouble, gpu.retry_at = mode, restart, "", 0.0
+        try:
+            _write(self._file, {**self._changed, uuid: mode})
+        except OSError as error:
+            raise UnavailableError(f"{self._file} cannot be written: {error.strerror}") from None
         self._changed[uuid] = mode
-        _write(self._file, self._changed)
+        gpu.wanted, gpu.restart, gpu.trouble, gpu.retry_at = mode, restart, "", 0.0
+        self._on_change()
         self._look.set()
 
     def closed(self, uuid: str) -> str:
@@ -128,11 +138,17 @@ class GpuModes:
         gpu = self._gpus.get(uuid)
         return gpu is not None and gpu.mode is Mode.PARALLEL
 
-    def environment(self, uuid: str, limits: ClientLimits) -> dict[str, str]:
+    def environment(self, uuid: str, job: Job) -> dict[str, str]:
         """What a job on that GPU needs in its environment."""
         gpu = self._gpus.get(uuid)
         if gpu is None or gpu.daemon is None or gpu.mode is Mode.TURNS:
             return {}
+        share = job.spec.share
+        limits = ClientLimits(
+            priority=job.priority,
+            sm_fraction=min(1.0, max(_LEAST_SHARE, share)) if share else None,
+            memory_bytes=job.spec.memory_bytes,
+        )
         return gpu.daemon.client_environment(limits)
 
     def told(self) -> list[dict[str, Any]]:
@@ -154,7 +170,10 @@ class GpuModes:
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await self._look.wait()
             self._look.clear()
-            await self.step()
+            try:
+                await self.step()
+            except Exception:  # a full disk, say: looked at again
+                _log.exception("the modes of the GPUs could not be looked after")
 
     async def step(self) -> None:
         """Do what is to be done now."""
@@ -180,10 +199,13 @@ class GpuModes:
             return
         if gpu.wanted is Mode.PARALLEL:
             await self._start(gpu)
+            if self._users(gpu.uuid):
+                return  # one has come meanwhile, in turns: it is waited for
         elif gpu.daemon is not None:
             daemon, gpu.daemon = gpu.daemon, None
             await asyncio.to_thread(daemon.close)
         gpu.mode, gpu.restart, gpu.trouble = gpu.wanted, False, ""
+        self._on_change()
         _log.info("GPU %s is in %s mode", gpu.uuid, gpu.mode)
 
     async def _start(self, gpu: Gpu) -> None:
@@ -193,6 +215,8 @@ class GpuModes:
 
     async def _look_after(self, gpu: Gpu, daemon: MpsDaemon) -> None:
         """Restart a daemon that is not well. What ran under it has lost its contexts anyway."""
+        if gpu.retry_at > asyncio.get_running_loop().time():
+            return
         health = await asyncio.to_thread(daemon.check)
         if health.state is MpsState.RUNNING:
             gpu.trouble = ""
@@ -205,6 +229,9 @@ class GpuModes:
         gpu.trouble = ""
 
     def _failed(self, gpu: Gpu, reason: str) -> None:
+        if gpu.wanted is Mode.TURNS and gpu.daemon is None:
+            _log.warning("GPU %s: a daemon that was there cannot be ended: %s", gpu.uuid, reason)
+            return
         gpu.trouble = f"{gpu.wanted} mode cannot be had: {reason}"
         gpu.retry_at = asyncio.get_running_loop().time() + _RETRY_SECONDS
         _log.error("GPU %s: %s", gpu.uuid, gpu.trouble)

@@ -171,6 +171,7 @@ class Node:
         finally:
             self._codec.close()
             working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
             await self._jobs.close()
             await self._monitor.close()
 

@@ -97,7 +97,7 @@ class Objectives:
                 self._wishes.pop(pid, None)
                 continue
             yield Steered(
-                name=wish.name,
+                name=f"{wish.name} ({pid})",  # it is nobody else's, whatever it calls itself
                 priority=Priority.parse(wish.priority),
                 p99_seconds=wish.p99_seconds,
                 address=address,
@@ -108,7 +108,7 @@ class Objectives:
 def _born(pid: int) -> str | None:
     """When a process was started, as the kernel counts; None if it is not there."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields[19]

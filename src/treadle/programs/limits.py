@@ -56,13 +56,16 @@ class HostLimits:
             self._slice = None
             self.reason = f"no control group is delegated here: {error.strerror}"
 
-    def bounds(self, mark: str, priority: Priority, memory_bytes: int | None) -> Bounds:
+    def bounds(
+        self, mark: str, priority: Priority, memory_bytes: int | None, *, has_gpu: bool = False
+    ) -> Bounds:
         """How a job is bounded; makes its control group.
 
         Args:
             mark: The job and its attempt, for the group's name.
             priority: Of the job.
             memory_bytes: Of the host that it may have; no limit if None.
+            has_gpu: CUDA reserves far more addresses than it uses memory: they are not limited.
         """
         if self._slice is not None:
             try:
@@ -72,7 +75,9 @@ class HostLimits:
         nice = NICE[priority]
         said = [f"nice {nice}"]
         limits = {}
-        if memory_bytes is not None:
+        if memory_bytes is not None and has_gpu:
+            said.append("nothing holds a program on a GPU to its host memory")
+        elif memory_bytes is not None:
             limits["AS"] = memory_bytes
             said.append("RLIMIT_AS, for each process")
         return Bounds(f"{', '.join(said)}; {self.reason}", "", limits, nice)

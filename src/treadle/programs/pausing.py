@@ -25,35 +25,52 @@ class Pauses:
         """
         self._gatekeeper, self._live, self._background = gatekeeper, live, background
         self._at_gate: set[int] = set()
+        self._turn = asyncio.Lock()
+        """One change after another: what is wanted is looked at when its turn has come."""
 
     def pass_on(self, job: Job, attempt: Attempt) -> None:
         """See that a job that runs is paused or not, as somebody wants it."""
-        if job.held and job.state is TaskState.RUNNING:
-            self._background.spawn(self._hold(job, attempt))
-        elif not job.held and job.state is TaskState.PAUSED:
-            self._background.spawn(self._let_go(job, attempt))
+        if job.state is (TaskState.RUNNING if job.held else TaskState.PAUSED):
+            self._background.spawn(self._settle(job, attempt))
+
+    def release(self, job: Job) -> None:
+        """Let go of a job that is to end."""
+        if job.id in self._at_gate:
+            self._background.spawn(self._let_go(job))
 
     async def hold_newcomers(self) -> None:
         """Hold processes of paused jobs that have come to sit since."""
         for number in [*self._at_gate]:
-            job = self._live.get(number)
-            if job is None or job.state is not TaskState.PAUSED:
-                self._at_gate.discard(number)
-            else:
-                await asyncio.to_thread(self._gatekeeper.hold, number, job.devices)
+            async with self._turn:
+                job = self._live.get(number)
+                if job is None or job.state is not TaskState.PAUSED:
+                    self._at_gate.discard(number)
+                elif number in self._at_gate:
+                    await asyncio.to_thread(self._gatekeeper.hold, number, job.devices)
+
+    async def _settle(self, job: Job, attempt: Attempt) -> None:
+        async with self._turn:
+            if job.cancelled:
+                return
+            if job.held and job.state is TaskState.RUNNING:
+                await self._hold(job, attempt)
+            elif not job.held and job.state is TaskState.PAUSED:
+                await self._resume(job, attempt)
+        if job.id in self._at_gate and not job.held:
+            self.pass_on(job, attempt)  # somebody has changed his mind meanwhile
 
     async def _hold(self, job: Job, attempt: Attempt) -> None:
         seats = await asyncio.to_thread(self._gatekeeper.hold, job.id, job.devices)
         if not seats:
             attempt.order(do="stop")
-        elif job.held and job.state is TaskState.RUNNING:
+        elif job.state is TaskState.RUNNING and not job.cancelled:
             self._at_gate.add(job.id)
             job.state, job.reason = TaskState.PAUSED, "held at the gate"
             self._live.save(job)
-        else:  # somebody has changed his mind meanwhile
+        else:
             await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)
 
-    async def _let_go(self, job: Job, attempt: Attempt) -> None:
+    async def _resume(self, job: Job, attempt: Attempt) -> None:
         if job.id not in self._at_gate:
             attempt.order(do="continue")
             return
@@ -62,3 +79,9 @@ class Pauses:
         if job.state is TaskState.PAUSED:
             job.state, job.reason = TaskState.RUNNING, ""
             self._live.save(job)
+            self.pass_on(job, attempt)
+
+    async def _let_go(self, job: Job) -> None:
+        async with self._turn:
+            self._at_gate.discard(job.id)
+            await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)

@@ -284,23 +284,28 @@ class Runner:
         if attempt is None:
             return
         if job.cancelled:
-            attempt.order(do="end", reason=job.reason or "cancelled")
+            self._tell_end(job, attempt, job.reason or "cancelled")
         elif job.id in self._again_soon:
-            attempt.order(do="end", reason=self._again_soon[job.id])
+            self._tell_end(job, attempt, self._again_soon[job.id])
         else:
             self._pauses.pass_on(job, attempt)
 
     def again(self, job: Job, reason: str) -> None:
         """Have what runs of a job ended, and queue it anew: that is not held against it."""
-        if job.state.placed:
-            self._again_soon.setdefault(job.id, reason)
+        if job.state.placed and job.id not in self._again_soon:
+            self._again_soon[job.id] = reason
             self.pass_on(job)
 
     def end(self, job: Job, reason: str) -> None:
         """Have what runs of a job ended."""
         attempt = self._attempts.get(job.id)
         if attempt is not None:
-            attempt.order(do="end", reason=reason)
+            self._tell_end(job, attempt, reason)
+
+    def _tell_end(self, job: Job, attempt: Attempt, reason: str) -> None:
+        """Have an attempt ended; one that is held at a gate is let go, so that it can end well."""
+        attempt.order(do="end", reason=reason)
+        self._pauses.release(job)
 
     def _ended(self, job: Job, ending: Ending) -> None:
         again = self._again_soon.pop(job.id, None)
@@ -335,6 +340,7 @@ class Runner:
             return
         self._taken.pop(job.id, None)
         self._attempts.pop(job.id, None)
+        self._again_soon.pop(job.id, None)
         job.state, job.reason, job.devices = TaskState.QUEUED, reason, ()
         job.started_at = job.ended_at = job.exit_code = job.signal = None
         self.waiting.add(job, self._need(job))
@@ -361,7 +367,7 @@ class Runner:
     def _end(self, job: Job, state: TaskState, reason: str) -> None:
         if job.id in self.waiting:
             self.waiting.take(job.id)
-        for held in (self._taken, self._attempts, self._refusals):
+        for held in (self._taken, self._attempts, self._refusals, self._again_soon):
             held.pop(job.id, None)
         job.state, job.reason = state, reason
         if job.ended_at is None:

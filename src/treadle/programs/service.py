@@ -51,7 +51,10 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def digest(self) -> str:
         """Changes when anything changes that the process would notice."""
-        noticed = (self.command, self.env, self.cwd, self.memory, self.gpus, self.priority)
+        noticed = (
+            *(self.command, self.env, self.cwd, self.memory, self.gpus, self.priority),
+            *(self.share, self.grace_seconds),
+        )
         return hashlib.sha256(msgspec.json.encode(noticed)).hexdigest()[:12]
 
     def spec(self, folder: Path, environment: Mapping[str, str]) -> JobSpec:

@@ -15,9 +15,10 @@ from typing import Any
 import aiohttp
 
 from treadle.errors import RequestError, TreadleError
+from treadle.programs.background import Background
 from treadle.programs.jobs import Caller, Jobs
 from treadle.programs.service import ServiceConfig
-from treadle.programs.spec import Job, Submission
+from treadle.programs.spec import Job, Submission, sendable
 from treadle.types import TaskState
 
 _log = logging.getLogger("treadle.services")
@@ -95,37 +96,52 @@ class Services:
             environment: What they inherit.
         """
         self.services = [Service(config) for config in configs]
-        self._jobs, self._folder, self._environment = jobs, folder, dict(environment)
+        self._jobs, self._folder = jobs, folder
+        self._environment = sendable(environment)
         self._me = Caller(uid=os.geteuid(), user="the node", owner=True)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._background = Background()
 
     async def start(self) -> None:
         """Take up those that run as they should, end those that are not wanted, start the rest."""
         running: dict[str, Job] = {}
+        before: dict[str, list[int]] = {}
         wanted = {f"{s.config.name}@{s.config.digest}" for s in self.services}
         for job in self._jobs.instances():
-            if job.spec.service in wanted and job.spec.service not in running:
+            name = job.spec.service.partition("@")[0]
+            if job.cancelled:
+                before.setdefault(name, []).append(job.id)
+            elif job.spec.service in wanted and job.spec.service not in running:
                 running[job.spec.service] = job
             else:
+                before.setdefault(name, []).append(job.id)
                 await self._jobs.cancel(job.id, self._me)
         for service in self.services:
             life = running.get(f"{service.config.name}@{service.config.digest}")
             number = None if life is None else life.id
-            self._tasks.append(asyncio.create_task(self._keep(service, number)))
+            ending = before.get(service.config.name, [])
+            self._background.spawn(self._keep(service, number, ending))
 
     async def close(self) -> None:
         """Let go of them: they run on."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.close()
 
     def told(self) -> list[dict[str, Any]]:
         """What the status tells of them."""
         return [service.told() for service in self.services]
 
-    async def _keep(self, service: Service, number: int | None) -> None:
-        """Keep a service running, for ever or until it is to be left."""
+    async def _keep(self, service: Service, number: int | None, before: Sequence[int]) -> None:
+        """Keep a service running, for ever or until it is to be left.
+
+        Args:
+            service: Which.
+            number: Of its job that runs already; None if there is none.
+            before: Jobs of its name that are ending: they have its port until they are over.
+        """
         config, pause = service.config, _FIRST_PAUSE_SECONDS
+        for other in before:
+            service.turn(Health.WAITING, f"job {other}, its last life, is ending")
+            while not (await self._jobs.wait(other, _WAIT_SECONDS)).state.over:
+                pass
         while True:
             try:
                 if number is None:

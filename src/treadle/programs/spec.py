@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from typing import Annotated, Any, Literal
 
@@ -17,8 +18,14 @@ MOST_NUMBER = 2**63 - 1
 """Of a job: what the database takes."""
 _MOST_WORDS = 4096
 Text = Annotated[str, Meta(max_length=200)]
+Memory = Annotated[int, Meta(ge=1 << 20, le=MOST_NUMBER)]
+"""At least a MiB: less is a mistake in the unit."""
 Index = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 Seconds = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
+
+
+_MOST_SPEC_BYTES = 1 << 28
+"""Of all jobs of an array together: each is kept with its environment."""
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -27,9 +34,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=_MOST_WORDS)]
     name: Text = ""
     priority: Literal["critical", "normal", "background"] = "background"
-    memory_bytes: Annotated[int, Meta(gt=0)] | None = None
+    memory_bytes: Memory | None = None
     """Limit of GPU memory, on each of its GPUs; without GPUs, of host memory."""
-    host_memory_bytes: Annotated[int, Meta(gt=0)] | None = None
+    host_memory_bytes: Memory | None = None
     """Limit of host memory."""
     gpus: Annotated[int, Meta(ge=0, le=64)] | None = None
     """None: one, if the node has any."""
@@ -73,6 +80,11 @@ def decode_submission(body: bytes) -> Submission:
     check_spec(submission.job)
     if submission.job.service:
         raise InvalidRequestError("service: services come from the configuration file")
+    if len(submission.array) * len(msgspec.json.encode(submission.job)) > _MOST_SPEC_BYTES:
+        raise InvalidRequestError(
+            f"an array of {len(submission.array)} jobs with so large an environment; allowed: "
+            f"{_MOST_SPEC_BYTES >> 20} MiB for all together (--clean-env makes it small)"
+        )
     if len(set(submission.array)) != len(submission.array):
         raise InvalidRequestError("an array has each number once")
     return submission
@@ -143,3 +155,16 @@ class Job(Struct, kw_only=True):
         content: dict[str, Any] = msgspec.to_builtins(known)
         content["name"] = self.name
         return content
+
+
+def sendable(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those variables that are text: others cannot be kept with a job."""
+
+    def is_text(word: str) -> bool:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    return {name: value for name, value in environment.items() if is_text(name + value)}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.devices.mps import ClientLimits
 from treadle.programs.attempt import MARK, Task, User
 from treadle.programs.holding import seat_name
 from treadle.programs.limits import HostLimits
@@ -28,7 +27,8 @@ UNLIMITED_MEMORY_FRACTION = 0.25
 """Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
 
 
-Parallel = Callable[[str, ClientLimits], dict[str, str]]
+Parallel = Callable[[str, Job], dict[str, str]]
+_GATE = ("TREADLE_TURNSTILE", "TREADLE_CLASS", "TREADLE_NAME", "TREADLE_MEMORY_BYTES")
 
 
 class Starter:
@@ -40,7 +40,7 @@ class Starter:
         queue: Path,
         memory_fraction: float = UNLIMITED_MEMORY_FRACTION,
         limits: HostLimits | None = None,
-        parallel: Parallel = lambda uuid, limits: {},
+        parallel: Parallel = lambda uuid, job: {},
     ) -> None:
         """Prepare.
 
@@ -49,8 +49,7 @@ class Starter:
             queue: The folder of the queue, which tells its jobs from those of other queues.
             memory_fraction: Of a GPU's memory, what a job without a limit reserves.
             limits: Bounds jobs on the host.
-            parallel: The variables that a job needs on a GPU in parallel mode, within its limits;
-                none on others.
+            parallel: The variables that a job needs on a GPU in parallel mode; none on others.
         """
         self._turnstiles = turnstiles
         about = queue.stat()
@@ -91,22 +90,19 @@ class Starter:
     def task(self, job: Job) -> Task:
         """What its supervisor is to do."""
         spec = job.spec
-        environment = {**spec.env, MARK: self.mark(job), ATTEMPT: f"{job.id}.{job.attempt}"}
-        environment.pop(ARRAY_INDEX, None)  # of a job that has submitted this one
+        environment = {n: v for n, v in spec.env.items() if not _of_another(n)}
+        environment |= {MARK: self.mark(job), ATTEMPT: f"{job.id}.{job.attempt}"}
         if spec.array_index is not None:
             environment[ARRAY_INDEX] = str(spec.array_index)
         gpus = [uuid for uuid in job.devices if uuid != "cpu"]
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         if gpus:
             environment |= self._gate(job, gpus, environment)
-            limits = ClientLimits(
-                priority=job.priority,
-                sm_fraction=spec.share or None,
-                memory_bytes=spec.memory_bytes,
-            )
-            environment |= self._parallel(gpus[0], limits)
+            environment |= self._parallel(gpus[0], job)
         host_memory = spec.host_memory_bytes or (None if gpus else spec.memory_bytes)
-        bounds = self._limits.bounds(f"{job.id}.{job.attempt}", job.priority, host_memory)
+        bounds = self._limits.bounds(
+            f"{job.id}.{job.attempt}", job.priority, host_memory, has_gpu=bool(gpus)
+        )
         job.bounds = bounds.says
         return Task(
             command=spec.command,
@@ -145,6 +141,12 @@ class Starter:
         if len(gpus) > 1:  # its ranks wait for all of them, or for none
             found["TREADLE_GANG"] = ",".join(gpus)
         return found
+
+
+def _of_another(name: str) -> bool:
+    """Whether a variable is of the job, or the gated program, that has submitted this job."""
+    others = (*_GATE, MARK, ATTEMPT, ARRAY_INDEX, "TREADLE_GANG", "TREADLE_PROGRESS")
+    return name in others or name.startswith("CUDA_MPS_")
 
 
 def _user(uid: int) -> User | None:

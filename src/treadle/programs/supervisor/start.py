@@ -27,8 +27,10 @@ def become_job(task: dict[str, Any], output: int, failed: int, parent: int) -> N
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(code)
-        for number in (*FORWARDED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        # All: a node that a script has started in its background ignores SIGINT and SIGQUIT.
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            with contextlib.suppress(OSError):  # the C library keeps some for itself
+                signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         if task["cgroup"]:
             with open(task["cgroup"] + "/cgroup.procs", "w") as group:

@@ -1,0 +1,35 @@
+"""Who calls: as the kernel says on the local socket, or whoever has the token."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from starlette.requests import Request
+
+from treadle.errors import ForbiddenError
+from treadle.programs.jobs import Caller
+from treadle.serve.http.app import is_local
+
+
+def caller_of(request: Request) -> Caller:
+    """Who calls.
+
+    Raises:
+        ForbiddenError: If nobody knows.
+    """
+    peer = request.scope.get("peer")
+    if is_local(request.scope) and peer is not None:
+        pid, uid = peer
+        return Caller(uid=uid, user=_name(uid), pid=pid, owner=uid in (0, os.geteuid()))
+    if request.scope.get("has_token"):
+        uid = os.geteuid()
+        return Caller(uid=uid, user=_name(uid), owner=True)
+    raise ForbiddenError("jobs are taken over the node's local socket, or with its token")
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container may not know the users of its host
+        return ""
