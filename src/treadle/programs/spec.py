@@ -18,12 +18,13 @@ MOST_NUMBER = 2**63 - 1
 """Of a job: what the database takes."""
 _MOST_WORDS = 4096
 Text = Annotated[str, Meta(max_length=200)]
-Memory = Annotated[int, Meta(ge=1 << 20, le=MOST_NUMBER)]
-"""At least a MiB: less is a mistake in the unit."""
+Memory = Annotated[int, Meta(ge=1, le=MOST_NUMBER)]
 Index = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 Seconds = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
 
 
+_LEAST_MEMORY_BYTES = 1 << 20
+"""Less is a mistake in the unit."""
 _MOST_SPEC_BYTES = 1 << 28
 """Of all jobs of an array together: each is kept with its environment."""
 
@@ -101,6 +102,10 @@ def check_spec(spec: JobSpec) -> None:
         raise InvalidRequestError("a command, folder or variable cannot hold a zero byte")
     if not spec.name.isprintable():
         raise InvalidRequestError(f"name: {spec.name!r}; allowed: printable characters")
+    for field in ("memory_bytes", "host_memory_bytes"):
+        amount = getattr(spec, field)
+        if amount is not None and amount < _LEAST_MEMORY_BYTES:
+            raise InvalidRequestError(f"{field}: {amount}; allowed: 1 MiB and above")
     if not spec.command[0]:
         raise InvalidRequestError("command: the program's name is empty")
     if spec.cwd and not spec.cwd.startswith("/"):
