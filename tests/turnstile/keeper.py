@@ -8,7 +8,7 @@ from pathlib import Path
 
 from treadle.programs.holding import Gatekeeper
 
-keeper = Gatekeeper(Path(sys.argv[1]))
+keeper = Gatekeeper(Path(sys.argv[1]), "mine")
 print("ready", flush=True)
 for line in sys.stdin:
     what, number, gpus = json.loads(line)

@@ -44,6 +44,17 @@ def test_a_paused_job_launches_nothing_until_it_is_let_go(world: World) -> None:
         assert not by_pid(page, program).held
 
 
+def test_a_job_of_another_node_with_the_same_number_is_not_held(world: World) -> None:
+    mine = world.start(TREADLE_NAME=seat_name("train", 17), TREADLE_MARK="17.1.mine")
+    other = world.start(TREADLE_NAME=seat_name("train", 17), TREADLE_MARK="17.1.other")
+    for one in (mine, other):
+        one.ask("launch 1 10")
+    with world.page() as page, Keeper(world) as keeper:
+        assert keeper.does("hold", 17) == 1
+        assert by_pid(page, mine).held
+        assert not by_pid(page, other).held
+
+
 def test_a_job_goes_on_where_the_node_dies(world: World) -> None:
     program = world.start(TREADLE_NAME=seat_name("train", 17))
     program.ask("launch 1 10")

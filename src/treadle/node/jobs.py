@@ -19,7 +19,7 @@ from treadle.node.objectives import Objectives
 from treadle.node.paths import make_private, runtime_folder
 from treadle.node.rooms import find_rooms
 from treadle.node.steering import Steering
-from treadle.programs.holding import Gatekeeper
+from treadle.programs.holding import Gatekeeper, queue_name
 from treadle.programs.jobs import Jobs
 from treadle.programs.service import ServiceConfig
 from treadle.programs.services import Services
@@ -151,7 +151,7 @@ class NodeJobs:
         starter = Starter(
             turnstiles, self._folder, self._config.memory_fraction, parallel=modes.environment
         )
-        keeper = Gatekeeper(turnstiles)
+        keeper = Gatekeeper(turnstiles, queue_name(self._folder))
         jobs = Jobs(store, self._folder, starter, keeper, self.rooms, self._config.keep)
         self._opened = jobs
         await jobs.start()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from treadle.programs.attempt import MARK
 from treadle.turnstile import Turnstile, TurnstileError, join
 from treadle.turnstile.member import Seat
 
@@ -21,19 +22,30 @@ def seat_name(name: str, number: int) -> str:
     return name.encode()[:room].decode(errors="ignore") + tail
 
 
+def queue_name(folder: Path) -> str:
+    """Tells a queue from all others of this machine.
+
+    Args:
+        folder: Of the queue, which is there.
+    """
+    about = folder.stat()
+    return f"{about.st_dev:x}.{about.st_ino:x}"
+
+
 class Gatekeeper:
     """Holds jobs at the turnstiles. It sits there itself, so that its holds fall with the node.
 
     Its methods may block for a moment: they are not for an event loop.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, queue: str = "") -> None:
         """Prepare.
 
         Args:
             folder: Of the turnstiles.
+            queue: Whose jobs are held, as ``queue_name`` tells: two nodes may share turnstiles.
         """
-        self._folder = folder
+        self._folder, self._queue = folder, queue
         self._seats: dict[str, Seat] = {}
         self._lock = threading.Lock()
 
@@ -59,7 +71,11 @@ class Gatekeeper:
 
     def _at(self, uuid: str, tail: str, *, on: bool) -> int:
         with Turnstile.open(self._folder, uuid, create=False) as turnstile:
-            members = [m for m in turnstile.snapshot().members if m.name.endswith(tail)]
+            members = [
+                member
+                for member in turnstile.snapshot().members
+                if member.name.endswith(tail) and not self._is_anothers(member.pid)
+            ]
         if not members:
             return 0
         seat = self._seats.get(uuid)
@@ -72,3 +88,12 @@ class Gatekeeper:
                 seat.hold(member.index)
                 seat.clear_marks(member.index)  # nobody waits for one who is held
         return len(members)
+
+    def _is_anothers(self, pid: int) -> bool:
+        """Whether a process says that it is of another queue; in a container nobody can tell."""
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        start, end = f"{MARK}=".encode(), f".{self._queue}".encode()
+        return any(one.startswith(start) and not one.endswith(end) for one in variables)

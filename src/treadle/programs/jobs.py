@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -181,13 +182,16 @@ class Jobs:
 
     def overview(self, most: int) -> dict[str, list[dict[str, Any]]]:
         """What has a place, and what waits and why: the most urgent, at most so many of each."""
-        placed: list[dict[str, Any]] = []
-        waiting: list[dict[str, Any]] = []
-        for job in sorted(self._runner.live, key=lambda job: (job.priority, job.id)):
-            found = placed if job.state.placed else waiting
-            if len(found) < most and not job.state.over:
-                found.append(self._brief(job))
-        return {"placed": placed, "waiting": waiting}
+
+        def first(chosen: Iterator[Job]) -> list[dict[str, Any]]:
+            jobs = heapq.nsmallest(most, chosen, key=lambda job: (job.priority, job.id))
+            return [self._brief(job) for job in jobs]
+
+        live = self._runner.live
+        return {
+            "placed": first(job for job in live if job.state.placed),
+            "waiting": first(job for job in live if job.state is TaskState.QUEUED),
+        }
 
     def _brief(self, job: Job) -> dict[str, Any]:
         waits = job.id in self._runner.waiting

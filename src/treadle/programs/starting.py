@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.programs.attempt import MARK, Task, User
-from treadle.programs.holding import seat_name
+from treadle.programs.holding import queue_name, seat_name
 from treadle.programs.limits import HostLimits
 from treadle.programs.spec import Job, JobSpec
 from treadle.progress import make_folder
@@ -52,8 +52,7 @@ class Starter:
             parallel: The variables that a job needs on a GPU in parallel mode; none on others.
         """
         self._turnstiles = turnstiles
-        about = queue.stat()
-        self._queue = f"{about.st_dev:x}.{about.st_ino:x}"
+        self._queue = queue_name(queue)
         self._memory_fraction = memory_fraction
         self._limits = limits or HostLimits()
         self._parallel = parallel
