@@ -9,7 +9,7 @@ control  one service with an objective of 10 ms beside one trainer: with the con
          knobs that nobody turns; and each alone
 burst    the same with five times the load for a sixth of the time, from the middle on
 mix      five services that take 60% of an H200 together, and two trainers: in turns, and in
-         parallel (MPS); and the services alone
+         parallel (MPS); and the services, and the trainers, alone
 
 ``--scale tiny --device cpu`` goes the same way without a GPU; its figures mean nothing.
 """
@@ -17,6 +17,7 @@ mix      five services that take 60% of an H200 together, and two trainers: in t
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -28,7 +29,7 @@ from treadle.bench.mix.outcome import Document, add_run, read_document
 from treadle.bench.mix.player import Settings, perform, play_seconds
 from treadle.bench.mix.plays import MODES, Play, make_play
 from treadle.bench.mix.table import services_table, trainers_table
-from treadle.errors import TreadleError
+from treadle.errors import ConfigError, TreadleError
 
 _RESULTS = Path(__file__).resolve().parent / "results" / "node_gpu.json"
 _WIDTH = 140
@@ -67,11 +68,15 @@ def chosen(arguments: argparse.Namespace) -> list[Play]:
     Raises:
         ConfigError: If a mode belongs to none of the scenarios.
     """
-    scale, wanted = Scale(arguments.scale), arguments.scenario or [*MODES]
+    scenarios = arguments.scenario or [*MODES]
+    known = {mode for scenario in scenarios for mode in MODES[scenario]}
+    if unknown := [mode for mode in arguments.mode or () if mode not in known]:
+        raise ConfigError(f"no mode {unknown[0]!r} there; allowed: {', '.join(sorted(known))}")
     return [
-        make_play(scenario, mode, arguments.seconds, scale)
-        for scenario in wanted
-        for mode in arguments.mode or MODES[scenario]
+        make_play(scenario, mode, arguments.seconds, Scale(arguments.scale))
+        for scenario in scenarios
+        for mode in MODES[scenario]
+        if not arguments.mode or mode in arguments.mode
     ]
 
 
@@ -100,6 +105,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=_RESULTS, metavar="FILE")
     parser.add_argument("--report-only", action="store_true", help="print what the file holds")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C does
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     try:
         plays = [] if arguments.report_only else chosen(arguments)

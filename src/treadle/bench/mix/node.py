@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -30,6 +31,7 @@ _ASK_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
 _END_SECONDS = 20.0
 _POLL_SECONDS = 0.1
+_PR_SET_PDEATHSIG = 1
 _TAIL_LINES = 20
 _TREADLE = (sys.executable, "-m", "treadle.cli.main")
 
@@ -77,6 +79,7 @@ class MixNode:
         """
         file = self.folder / "treadle.toml"
         file.write_text(configuration)
+        libc = ctypes.CDLL(None)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603
                 [*_TREADLE, "up", str(file), "--port", "0"],
@@ -86,6 +89,8 @@ class MixNode:
                 env=self.environment,
                 cwd=self.folder,
                 start_new_session=True,  # Ctrl-C is for this process, which then ends the node
+                # Should this process be killed, the node ends; the rest has limits of its own.
+                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509
             )
         self.wait(self._takes_jobs, "the node takes jobs")
 

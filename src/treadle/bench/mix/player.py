@@ -6,7 +6,7 @@ import json
 import socket
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -136,11 +136,12 @@ class _Performance:
         for port in ports:
             _start_load(port, zero)
         time.sleep(max(0.0, zero - time.monotonic()))
-        before, samples = self._counted_joules(), []
+        gpu = _gpu_in_use(node.status())
+        before, samples = self._counted_joules(gpu), []
         for second in range(play.seconds + 1):
             time.sleep(max(0.0, zero + second - time.monotonic()))
-            samples.append(_sample(node.status(), time.monotonic() - zero))
-        after = self._counted_joules()
+            samples.append(sample_of(node.status(), gpu, time.monotonic() - zero))
+        after = self._counted_joules(gpu)
         files = [node.out / f"{one.name}.npz" for one in play.services]
         node.wait(lambda: all(file.exists() for file in files), "the services have written")
         for number in self._jobs.values():
@@ -152,7 +153,7 @@ class _Performance:
         elif (drawn := power_joules(samples)) is not None:
             energy, source = drawn, "power"
         return {
-            "device": _device_name(node.status(), self._settings.device),
+            "device": _device_name(node.status(), gpu) or self._settings.device,
             "services": self._services(),
             "trainers": self._trainers(zero),
             "samples": samples,
@@ -222,40 +223,48 @@ class _Performance:
     def _is_over(self, number: int) -> bool:
         return self._node.job(number)["state"] in ("finished", "failed", "cancelled", "lost")
 
-    def _counted_joules(self) -> float | None:
-        """What the energy counters of all GPUs stand at; None if there are none."""
-        found = [
-            sample.value * _MILLI
-            for family in text_string_to_metric_families(self._node.metrics())
-            for sample in family.samples
-            if sample.name == _ENERGY
-        ]
-        return sum(found) if found else None
+    def _counted_joules(self, gpu: str | None) -> float | None:
+        """What the GPU's energy counter stands at; None if it has none."""
+        return joules_on(self._node.metrics(), gpu)
 
 
-def _sample(status: dict[str, Any], at: float) -> Sample:
-    """What a status says of the first GPU's controller, and of the power of all."""
-    devices = status["monitor"]["devices"]
-    watts = [one["readings"]["power"] for one in devices if one["kind"] != "cpu"]
-    told = [one for one in watts if one is not None]
-    power = sum(told) if told else None
-    control = status["jobs"]["control"]
-    if not control:
-        return Sample(at=at, power_watts=power)
-    first = control[0]
-    return Sample(
-        at=at,
-        level=first["level"],
-        action=first["action"],
-        reason=first["trouble"] or first["reason"],
-        knobs={knob["name"]: knob["value"] for knob in first["knobs"]},
-        power_watts=power,
-    )
+def joules_on(page: str, gpu: str | None) -> float | None:
+    """What a GPU's energy counter stands at on the node's Prometheus page; None if it has none."""
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name == _ENERGY and sample.labels["UUID"] == gpu:
+                return sample.value * _MILLI
+    return None
 
 
-def _device_name(status: dict[str, Any], otherwise: str) -> str:
-    names = [one["name"] for one in status["monitor"]["devices"] if one["kind"] != "cpu"]
-    return ", ".join(names) or otherwise
+def sample_of(status: Mapping[str, Any], gpu: str | None, at: float) -> Sample:
+    """What a status says of a GPU, its controller first."""
+    devices = {one["uuid"]: one["readings"]["power"] for one in status["monitor"]["devices"]}
+    power = None if gpu is None else devices.get(gpu)
+    for one in status["jobs"]["control"]:
+        if one["uuid"] == gpu:
+            return Sample(
+                at=at,
+                level=one["level"],
+                action=one["action"],
+                reason=one["trouble"] or one["reason"],
+                knobs={knob["name"]: knob["value"] for knob in one["knobs"]},
+                power_watts=power,
+            )
+    return Sample(at=at, power_watts=power)
+
+
+def _gpu_in_use(status: Mapping[str, Any]) -> str | None:
+    """The UUID of the GPU on which the programs are; None if they are on none."""
+    used = [uuid for job in status["jobs"]["placed"] for uuid in job["devices"] if uuid != "cpu"]
+    if len(set(used)) > 1:
+        raise TreadleError(f"the programs are on several GPUs: {', '.join(sorted(set(used)))}")
+    return used[0] if used else None
+
+
+def _device_name(status: Mapping[str, Any], gpu: str | None) -> str:
+    names = {one["uuid"]: str(one["name"]) for one in status["monitor"]["devices"]}
+    return "" if gpu is None else names[gpu]
 
 
 def _free_ports(count: int) -> list[int]:

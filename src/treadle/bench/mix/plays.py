@@ -38,7 +38,7 @@ MODES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "control": ("service-alone", "trainer-alone", "controller", *FIXED),
         "burst": ("controller", *FIXED),
-        "mix": ("services-alone", "turns", "parallel"),
+        "mix": ("services-alone", "trainers-alone", "turns", "parallel"),
     }
 )
 """The modes of each scenario."""
@@ -105,7 +105,7 @@ def make_play(scenario: str, mode: str, seconds: int | None, scale: Scale) -> Pl
         raise ConfigError(f"no mode {mode!r} of {scenario!r}; allowed: {known}")
     seconds = SECONDS[scenario] if seconds is None else seconds
     services: tuple[Serving, ...] = (_CONTROL,)
-    trainers = _TRAINERS[:1]
+    trainers: tuple[str, ...] = _TRAINERS[:1]
     if scenario == "burst":
         services = (replace(_BURST, bursts=(_burst(seconds),)),)
     elif scenario == "mix":
@@ -118,7 +118,7 @@ def make_play(scenario: str, mode: str, seconds: int | None, scale: Scale) -> Pl
         scenario=scenario,
         mode=mode,
         seconds=seconds,
-        services=() if mode == "trainer-alone" else services,
+        services=() if mode in ("trainer-alone", "trainers-alone") else services,
         trainers=() if mode in ("service-alone", "services-alone") else trainers,
         gpu_mode="parallel" if mode == "parallel" else "turns",
         steered=mode not in FIXED,

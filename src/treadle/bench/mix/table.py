@@ -8,8 +8,6 @@ from rich.table import Table
 
 from treadle.bench.mix.outcome import Run, ServiceFigures
 
-_ALONE = "trainer-alone"
-
 
 def services_table(runs: Sequence[Run]) -> Table:
     """How the services' objectives were kept."""
@@ -25,7 +23,13 @@ def services_table(runs: Sequence[Run]) -> Table:
             shown.add_row(run.scenario, run.mode, f"failed: {first}")
         for one in run.services:
             shown.add_row(
-                *(run.scenario, run.mode, one.name, f"{one.rate:.0f}", f"{one.offered}"),
+                *(
+                    run.scenario,
+                    run.mode,
+                    one.name,
+                    " ".join([f"{one.rate:.0f}", *one.bursts]),
+                    f"{one.offered}",
+                ),
                 *(_milliseconds(one.p50_seconds), _milliseconds(one.p99_seconds)),
                 f"{one.p99_objective_seconds * 1e3:g}",
                 f"{one.late / one.offered * 1e3:.1f}" if one.offered else "-",
@@ -42,15 +46,15 @@ def trainers_table(runs: Sequence[Run]) -> Table:
     for title in ("SAMPLES/S", "OF ALONE", "LONGEST PAUSE S", "KJ"):
         shown.add_column(title, justify="right")
     alone = {
-        (run.scale, run.device, one.name): one.samples_per_second
+        (*_same(run), one.name): one.samples_per_second
         for run in runs
-        if run.mode == _ALONE
+        if not run.services
         for one in run.trainers
     }
     for run in runs:
         joules = "-" if run.energy_joules is None else f"{run.energy_joules / 1e3:.1f}"
         for one in run.trainers:
-            before = alone.get((run.scale, run.device, one.name))
+            before = alone.get((*_same(run), one.name))
             shown.add_row(
                 *(run.scenario, run.mode, one.name, f"{one.samples_per_second:.1f}"),
                 f"{one.samples_per_second / before:.1%}" if before else "-",
@@ -60,6 +64,11 @@ def trainers_table(runs: Sequence[Run]) -> Table:
         if not run.trainers and not run.failed:
             shown.add_row(run.scenario, run.mode, "none", "-", "-", "-", joules)
     return shown
+
+
+def _same(run: Run) -> tuple[object, ...]:
+    """What trainers have in common that can be compared."""
+    return run.scale, run.device, tuple(sorted(one.name for one in run.trainers))
 
 
 def _bad_until(one: ServiceFigures) -> str:
