@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import treadle
 from treadle.bench.colocation.gate import LIBRARY_VARIABLE, shared_folder
 from treadle.bench.monitoring.scenario import clean_environment
 from treadle.client.node import NodeClient
@@ -60,6 +61,7 @@ class MixNode:
             "TREADLE_RUNTIME_DIR": str(self.folder / "run"),
             "TREADLE_TURNSTILE_DIR": str(self._pages),
             _MARK: str(self.folder),
+            "PYTHONPATH": _search_path(),
         }
         for kept in (LIBRARY_VARIABLE, "TREADLE_DEVICES"):
             if kept in os.environ:
@@ -226,6 +228,13 @@ class MixNode:
 
         text: str = self._ask(collect)
         return text
+
+
+def _search_path() -> str:
+    """Where programs that start in other folders find this treadle, and what else is found here."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    here = Path(treadle.__file__).resolve().parents[1]
+    return os.pathsep.join([str(here), *(str(Path(path).resolve()) for path in paths if path)])
 
 
 def _kill_marked(environment: Mapping[str, str]) -> None:

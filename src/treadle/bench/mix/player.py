@@ -32,7 +32,7 @@ from treadle.bench.mix.server import DRAIN_SECONDS
 from treadle.bench.results import date_now
 from treadle.errors import TreadleError
 
-START_SECONDS = {Scale.FULL: 75.0, Scale.TINY: 10.0}
+START_SECONDS = {Scale.FULL: 50.0, Scale.TINY: 10.0}
 """About how long services and trainers take until all of them run, one after the other."""
 END_SECONDS = 10.0
 _MOST_START_SECONDS = 240.0

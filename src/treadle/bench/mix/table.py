@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.table import Table
+from rich.text import Text
 
 from treadle.bench.mix.outcome import Run, ServiceFigures
 
@@ -20,7 +21,7 @@ def services_table(runs: Sequence[Run]) -> Table:
     for run in runs:
         if run.failed:
             first = run.failed.splitlines()[0]
-            shown.add_row(run.scenario, run.mode, f"failed: {first}")
+            shown.add_row(run.scenario, run.mode, Text(f"failed: {first}"))
         for one in run.services:
             shown.add_row(
                 *(
