@@ -57,7 +57,12 @@ class Server:
         return float(np.median(on_host)), float(np.median(on_device))
 
     def serve(
-        self, arrivals: NDArray[np.float64], zero: float, end: float, marker: Marker
+        self,
+        arrivals: NDArray[np.float64],
+        zero: float,
+        end: float,
+        marker: Marker,
+        answered: Callable[[float], None] | None = None,
     ) -> NDArray[np.float64]:
         """Answer every request, as long as there is time.
 
@@ -66,6 +71,7 @@ class Server:
             zero: Monotonic time of the schedule's start.
             end: Monotonic time after which no request is begun.
             marker: Told when the server is busy. It stays busy while a request waits.
+            answered: Told the seconds of each request.
 
         Returns:
             Seconds from when each was due to its end; shorter than ``arrivals`` if time ran out.
@@ -87,6 +93,8 @@ class Server:
                 busy = True
             self.answer()
             latencies[number] = time.monotonic() - due
+            if answered is not None:
+                answered(latencies[number])
         if busy:
             marker.idle()
         return latencies
