@@ -25,7 +25,7 @@ def caller_of(request: Request) -> Caller:
     if request.scope.get("has_token"):
         uid = os.geteuid()
         return Caller(uid=uid, user=_name(uid), owner=True)
-    raise ForbiddenError("jobs are taken over the node's local socket, or with its token")
+    raise ForbiddenError("this is for the node's owner: use its local socket, or its token")
 
 
 def _name(uid: int) -> str:
