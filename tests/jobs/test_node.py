@@ -182,7 +182,7 @@ def test_jobs_are_for_the_local_socket(node: JobNode) -> None:
     ):
         answer = node.node.http.request(method, JOBS + path, json=body("true"))
         assert answer.status_code == 403
-        assert "local socket, or with its token" in answer.json()["error"]
+        assert "local socket, or its token" in answer.json()["error"]
     assert node.job(number)["state"] in ("queued", "starting", "running")
 
 
