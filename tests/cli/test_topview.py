@@ -167,3 +167,12 @@ def test_goodput_is_shown_beside_utilization(width: int) -> None:
     assert words[words.index("25%") + 1] == "1,234.5"
     assert ("99,999.0" in words) is (width == 120)
     assert row(shown, "other").split()[-4 if width == 80 else -7] == "-"
+
+
+def test_critical_work_has_the_gpu_while_it_is_marked() -> None:
+    """Its launches are not timed: it never waits for anybody."""
+    member = replace(task("serve", Priority.CRITICAL).member, marked_seconds=99.0)
+    assert member.predicted_seconds == 12.5
+    assert member.gpu_seconds == 99.0
+    assert replace(member, priority=Priority.BACKGROUND).gpu_seconds == 12.5
+    assert replace(member, marked_seconds=0.0).gpu_seconds == 12.5

@@ -165,7 +165,7 @@ class Collector:
         elapsed, progress = now - self._before_at, read_all(default_folder())
         for view in snapshot.devices:
             uuid, members = view.info.uuid, _members(view.info.uuid)
-            here = {(uuid, m.index, m.generation): m.predicted_seconds for m in members}
+            here = {(uuid, m.index, m.generation): m.gpu_seconds for m in members}
             self._energy.look(view, here, now)
             for member, key in zip(members, here, strict=True):
                 share = None

@@ -201,7 +201,7 @@ def _tasks(frame: Frame, view: View, *, wide: bool) -> RenderableType:
             "SHARE": _percent(task.share),
             "SAMPLES/s": _rate(goodput.samples_per_second if goodput else None),
             "SAMPLES/Wh": _rate(goodput.samples_per_watt_hour if goodput else None),
-            "GPU TIME": f"{member.predicted_seconds:.1f} s",
+            "GPU TIME": f"{member.gpu_seconds:.1f} s",
             "WAITED": f"{member.waited_seconds + member.budget_waited_seconds:.1f} s",
             "MEM GiB": f"{member.memory_used_bytes / 2**30:.1f}",
         }

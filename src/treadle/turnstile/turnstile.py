@@ -64,6 +64,17 @@ class Member:
     memory_limit_bytes: int | None
     memory_failures: int
 
+    @property
+    def gpu_seconds(self) -> float:
+        """GPU time that it has had, as well as that is known.
+
+        Critical work never waits, so nobody learns how long its launches take: what counts is for
+        how long it was marked.
+        """
+        if self.priority is Priority.CRITICAL:
+            return max(self.predicted_seconds, self.marked_seconds)
+        return self.predicted_seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSnapshot:
