@@ -80,8 +80,10 @@ class ActionKind(enum.StrEnum):
 
     START = "start"
     PAUSE = "pause"
+    """Hold it where it is; whoever owns it may hold it as well, and lets go of that alone."""
     RESUME = "resume"
     STOP = "stop"
+    """End what runs of it, and queue it anew: that is not held against it."""
 
 
 @dataclass(frozen=True, slots=True)

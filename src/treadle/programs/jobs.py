@@ -30,7 +30,7 @@ from treadle.programs.spec import MOST_NUMBER, Job, JobSpec, Submission
 from treadle.programs.starting import Starter
 from treadle.programs.store import Store
 from treadle.schedule.place import Room, cannot_ever
-from treadle.types import TaskState
+from treadle.types import Plan, TaskState
 
 USUALLY_KEPT = 10_000
 """Jobs that are over and can still be looked at."""
@@ -255,6 +255,10 @@ class Jobs:
             NotFoundError: If there is none of that number.
         """
         self._runner.end(await self.get(number), reason)
+
+    async def execute(self, plan: Plan) -> None:
+        """Do what a plan says: start, pause, resume, stop. What has gone on meanwhile stays."""
+        await self._runner.execute(plan)
 
     async def again(self, job: Job, reason: str) -> None:
         """Have what runs of a job ended, and queue it anew."""

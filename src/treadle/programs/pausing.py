@@ -25,16 +25,29 @@ class Pauses:
         """
         self._gatekeeper, self._live, self._background = gatekeeper, live, background
         self._at_gate: set[int] = set()
+        self._planned: dict[int, str] = {}
         self._turn = asyncio.Lock()
         """One change after another: what is wanted is looked at when its turn has come."""
 
+    def plan(self, job: Job, reason: str) -> None:
+        """Have a job paused by a plan, for a reason; with none, it may go on."""
+        if reason:
+            self._planned[job.id] = reason
+        else:
+            self._planned.pop(job.id, None)
+
+    def _wanted(self, job: Job) -> bool:
+        """Whether it is to be paused: because of somebody, or of a plan."""
+        return job.held or job.id in self._planned
+
     def pass_on(self, job: Job, attempt: Attempt) -> None:
         """See that a job that runs is paused or not, as somebody wants it."""
-        if job.state is (TaskState.RUNNING if job.held else TaskState.PAUSED):
+        if job.state is (TaskState.RUNNING if self._wanted(job) else TaskState.PAUSED):
             self._background.spawn(self._settle(job, attempt))
 
     def release(self, job: Job) -> None:
         """Let go of a job that is to end."""
+        self._planned.pop(job.id, None)
         if job.id in self._at_gate:
             self._background.spawn(self._let_go(job))
 
@@ -52,11 +65,11 @@ class Pauses:
         async with self._turn:
             if job.cancelled:
                 return
-            if job.held and job.state is TaskState.RUNNING:
+            if self._wanted(job) and job.state is TaskState.RUNNING:
                 await self._hold(job, attempt)
-            elif not job.held and job.state is TaskState.PAUSED:
+            elif not self._wanted(job) and job.state is TaskState.PAUSED:
                 await self._resume(job, attempt)
-        if job.id in self._at_gate and not job.held:
+        if job.id in self._at_gate and not self._wanted(job):
             self.pass_on(job, attempt)  # somebody has changed his mind meanwhile
 
     async def _hold(self, job: Job, attempt: Attempt) -> None:
@@ -65,7 +78,8 @@ class Pauses:
             attempt.order(do="stop")
         elif job.state is TaskState.RUNNING and not job.cancelled:
             self._at_gate.add(job.id)
-            job.state, job.reason = TaskState.PAUSED, "held at the gate"
+            job.state = TaskState.PAUSED
+            job.reason = self._planned.get(job.id, "held at the gate")
             self._live.save(job)
         else:
             await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)

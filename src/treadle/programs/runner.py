@@ -27,7 +27,7 @@ from treadle.programs.starting import Starter
 from treadle.programs.store import Store
 from treadle.programs.supervisor.program import PASSING
 from treadle.schedule.place import Need, Room, best_fit
-from treadle.types import Action, TaskState
+from treadle.types import Action, ActionKind, Plan, TaskState
 
 _log = logging.getLogger("treadle.jobs")
 _STARTS_AT_ONCE = 16
@@ -156,8 +156,24 @@ class Runner:
         most = max(0, _STARTS_AT_ONCE - starting)
         plan = best_fit(self.waiting.kinds(max(1, most)), self._free(), most)
         self.waiting.explain(plan.waiting)
-        # All are taken before anything waits: nobody else may take one meanwhile.
-        starts = [self._start(self._take(action)) for action in plan.actions]
+        await self.execute(plan)
+
+    async def execute(self, plan: Plan) -> None:
+        """Do what a plan says. A step whose job has gone on meanwhile is left out."""
+        starts = []
+        for action in plan.actions:
+            job = self.live.get(action.task)
+            if job is None:
+                continue
+            if action.kind is ActionKind.START and job.id in self.waiting:
+                # Taken before anything waits: nobody else may take it meanwhile.
+                starts.append(self._start(self._take(action)))
+            elif action.kind is ActionKind.STOP:
+                self.again(job, action.reason)
+            elif action.kind in (ActionKind.PAUSE, ActionKind.RESUME) and job.state.placed:
+                pausing = action.kind is ActionKind.PAUSE
+                self._pauses.plan(job, action.reason if pausing else "")
+                self.pass_on(job)
         await asyncio.gather(*starts)
 
     def _pause(self, why: str) -> None:
