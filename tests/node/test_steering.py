@@ -253,3 +253,28 @@ def test_a_job_shows_its_progress_and_the_knobs_of_its_gpu(
     assert "loss 0.5" in shown
     assert "budget_seconds" in shown
     assert "5e-05 to 0.01" in shown
+
+
+def test_modes_are_shown_and_changed_by_number(start_node: StartNode) -> None:
+    node = start_node("", environment=FAKES)
+    wait_until(lambda: not node.status()["jobs"]["trouble"], "the queue is open")
+    shown = node.home.treadle("mode").stdout
+    assert [line.split()[:3] for line in shown.splitlines()[1:]] == [
+        ["0", "FAKE-0", "turns"],
+        ["1", "FAKE-1", "turns"],
+    ]
+    for arguments, message in (
+        (("0", "sideways"), "'sideways' is no mode; allowed: turns, parallel"),
+        (("7",), "there is no GPU 7; there are: 0, 1"),
+        (("0", "parallel"), "parallel mode cannot be had"),
+    ):
+        done = node.home.treadle("mode", *arguments)
+        assert done.returncode == Exit.FAILED
+        assert message in done.stderr
+    assert node.home.treadle("mode", "1", "turns").returncode == 0
+
+
+def test_a_node_without_gpus_has_no_modes(start_node: StartNode) -> None:
+    node = start_node("")
+    wait_until(lambda: not node.status()["jobs"]["trouble"], "the queue is open")
+    assert node.home.treadle("mode").stdout == "the node sees no GPU\n"

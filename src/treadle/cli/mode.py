@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -27,6 +28,9 @@ def run(gpu: str | None, wanted: str | None, *, restart: bool, as_json: bool) ->
     gpus = asyncio.run(_ask(gpu, wanted, restart=restart))
     if as_json:
         print_json({"gpus": gpus})
+        return
+    if not gpus:
+        typer.echo("the node sees no GPU")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("GPU", "UUID", "MODE", "WANTED", "WHY NOT YET"):

@@ -55,7 +55,7 @@ def down(*, timeout_seconds: float, now: bool) -> None:
                 f"{timeout_seconds:g} s; treadle down --now ends it at once"
             )
         time.sleep(_POLL_SECONDS)
-    typer.echo(f"node {pid} has ended" + (f"; {jobs} jobs run on" if jobs else ""))
+    typer.echo(f"node {pid} has ended" + (f"; jobs that run on: {jobs}" if jobs else ""))
 
 
 def print_json(content: Any) -> None:
