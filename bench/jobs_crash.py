@@ -9,6 +9,7 @@ ends. The exit status is 1 if one is not.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import socket
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -249,8 +251,12 @@ class Crashes:
 
 def crash(kills: int, seed: int) -> Outcome:
     """Kill a node so often; what became of its jobs."""
-    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
-        return Crashes(Path(folder), seed).run(kills)
+    with tempfile.TemporaryDirectory(prefix="treadle-") as folder, warnings.catch_warnings():
+        # The HTTP library forgets to close a socket that finds no node.
+        warnings.simplefilter("ignore", ResourceWarning)
+        outcome = Crashes(Path(folder), seed).run(kills)
+        gc.collect()
+        return outcome
 
 
 def main() -> int:

@@ -198,6 +198,9 @@ class Attempt:
         except OSError:
             opened.close()
             return None
+        except BaseException:  # cancelled: nobody else has it yet
+            opened.close()
+            raise
         return reader
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:

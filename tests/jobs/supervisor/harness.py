@@ -142,7 +142,11 @@ class Watched:
         path = self.folder / "socket"
         await until(path.is_socket, "it opens its socket")
         client = socket.socket(socket.AF_UNIX)
-        client.connect(str(path))
+        try:
+            client.connect(str(path))
+        except OSError:
+            client.close()
+            raise
         client.settimeout(DEADLINE_SECONDS)
         return client
 
