@@ -20,16 +20,16 @@ from treadle.cli.statusview import duration
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
 from treadle.node.paths import socket_path
+from treadle.types import TaskState
 
 _MOST_NUMBERS = 100_000
 _WAIT_SECONDS = 30.0
-_OVER = ("finished", "failed", "cancelled", "lost")
 _GIB = 1 << 30
 
 
 def jobs(*, all_: bool, states: Sequence[str], mine: bool, limit: int, as_json: bool) -> None:
     """Print a table of jobs."""
-    wanted = states or ([] if all_ else ["queued", "starting", "running", "paused", "evicted"])
+    wanted = states or ([] if all_ else [state for state in TaskState if not state.over])
     query = f"?limit={limit}&states={','.join(wanted)}" + ("&mine=1" if mine else "")
     answer = asyncio.run(_get(f"/treadle/v1/jobs{query}"))
     if as_json:
@@ -158,7 +158,7 @@ async def _get_with_control(number: int) -> tuple[dict[str, Any], list[dict[str,
     """A job, and what turns the knobs of the GPUs that it is on."""
     async with NodeClient(socket_path()) as client:
         job = await client.get(f"/treadle/v1/jobs/{number}?history=1")
-        if job["state"] in _OVER:
+        if TaskState(job["state"]).over:
             return job, []
         status = await client.get("/treadle/v1/status")
     return job, [gpu for gpu in status["jobs"]["control"] if gpu["uuid"] in job["devices"]]
@@ -186,7 +186,7 @@ async def _wait(numbers: Sequence[int], timeout_seconds: float | None) -> int:
                 if deadline is not None:
                     left = min(left, deadline - time.monotonic())
                 job = await client.get(f"/treadle/v1/jobs/{number}?wait={max(0.0, left)}")
-                if job["state"] in _OVER:
+                if TaskState(job["state"]).over:
                     break
                 if left <= 0:
                     typer.echo(f"job {number} is {job['state']}", err=True)
@@ -210,7 +210,7 @@ async def _act(what: str, numbers: Sequence[int]) -> list[str]:
 
 
 def _after(what: str, job: dict[str, Any]) -> str:
-    if job["state"] in _OVER:
+    if TaskState(job["state"]).over:
         return f"is {job['state']}"
     return {"cancel": "is being ended", "pause": "is being paused", "resume": "goes on"}[what]
 

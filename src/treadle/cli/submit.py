@@ -13,10 +13,11 @@ import typer
 
 from treadle.cli.jobs import parse_numbers, wait_for
 from treadle.cli.show import print_json
-from treadle.client.jobs import is_text, submission
+from treadle.client.jobs import submission
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
 from treadle.node.paths import socket_path
+from treadle.programs.spec import sendable
 
 _MOST_OF_AN_ARRAY = 100_000
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ")
@@ -92,9 +93,10 @@ def parse_array(text: str) -> list[int]:
 
 def _environment(own: Mapping[str, str], given: Sequence[str], *, clean: bool) -> dict[str, str]:
     found = {n: v for n, v in own.items() if not clean or n in _KEPT}
-    if odd := [name for name, value in found.items() if not is_text(name + value)]:
+    kept = sendable(found)
+    if odd := sorted(found.keys() - kept.keys()):
         typer.echo(f"treadle submit: left out, not UTF-8 text: {odd!a}", err=True)
-        found = {name: value for name, value in found.items() if name not in odd}
+    found = kept
     for text in given:
         name, equals, value = text.partition("=")
         if not name:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
 from treadle.node.paths import socket_path
+from treadle.programs.spec import is_text, sendable
 from treadle.types import Priority, TaskState
 from treadle.units import parse_bytes, parse_seconds
 
@@ -129,7 +130,7 @@ def submit(
         time_limit=time_limit,
         retries=retries,
         after=after,
-        env={**{n: v for n, v in os.environ.items() if is_text(n + v)}, **(env or {})},
+        env={**sendable(os.environ), **(env or {})},
         cwd=cwd,
     )
     (number,) = run(_post("/treadle/v1/jobs", content))["ids"]
@@ -205,15 +206,6 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run(work)
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
-
-
-def is_text(word: str) -> bool:
-    """Whether it can be sent: what the system hands over may be any bytes."""
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _bytes(amount: int | str | None) -> int | None:

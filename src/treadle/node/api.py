@@ -23,7 +23,6 @@ from treadle.node.jobs import NodeJobs
 from treadle.node.monitoring import NodeMonitor
 from treadle.serve.dataplane import DataPlane
 from treadle.serve.http.answers import JSONAnswer
-from treadle.serve.http.app import is_local
 from treadle.serve.model import ServedModel
 from treadle.types import Device
 
@@ -65,7 +64,7 @@ class NodeApi:
         return Response(encode(self._registry), headers={"content-type": content_type})
 
     async def _status(self, request: Request) -> Response:
-        _for_owner(request)
+        caller_of(request)
         http = self._config.http
         return JSONAnswer(
             {
@@ -91,7 +90,7 @@ class NodeApi:
 
     async def _readings(self, request: Request) -> Response:
         """Where the monitor's readings lie, and its events ``?after=`` so many."""
-        _for_owner(request)
+        caller_of(request)
         after = request.query_params.get("after", "")
         shared = self._monitor.shared(
             int(after) if after.isdecimal() and len(after) < _MOST_DIGITS else 0
@@ -130,8 +129,3 @@ class NodeApi:
 
 
 _MOST_DIGITS = 18
-
-
-def _for_owner(request: Request) -> None:
-    if not (is_local(request.scope) or request.scope.get("has_token")):
-        raise ForbiddenError("this is for the node's owner: use its local socket, or its token")

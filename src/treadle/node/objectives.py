@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
+from treadle.devices.mps.processes import Process, identify, lives
 from treadle.errors import InvalidRequestError, TreadleError
 from treadle.monitor.latency import LatencyAddress, parse_latency_address
 from treadle.node.steering import Steered, Steering
 from treadle.programs.jobs import Jobs
 from treadle.programs.service import Name, Seconds
 from treadle.programs.services import Services
+from treadle.programs.supervisor.start import descendants
 from treadle.types import Priority, TaskState
 
 _log = logging.getLogger("treadle.control")
@@ -38,7 +38,7 @@ class Objectives:
 
     def __init__(self, steering: Steering, jobs: Jobs, services: Services) -> None:
         self._steering, self._jobs, self._services = steering, jobs, services
-        self._wishes: dict[int, tuple[str, Wish, LatencyAddress]] = {}
+        self._wishes: dict[Process, tuple[Wish, LatencyAddress]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -64,9 +64,9 @@ class Objectives:
             address = parse_latency_address(wish.latency_from)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError, TreadleError) as error:
             raise InvalidRequestError(f"not an objective: {error}") from None
-        if (born := _born(pid)) is None:
+        if (process := identify(pid)) is None:
             raise InvalidRequestError(f"process {pid} does not run here")
-        self._wishes[pid] = (born, wish, address)
+        self._wishes[process] = (wish, address)
 
     async def _keep(self) -> None:
         while True:
@@ -92,33 +92,15 @@ class Objectives:
             )
 
     def _of_programs(self) -> Iterator[Steered]:
-        for pid, (born, wish, address) in [*self._wishes.items()]:
-            if _born(pid) != born:
-                self._wishes.pop(pid, None)
+        for process, (wish, address) in [*self._wishes.items()]:
+            if not lives(process):
+                self._wishes.pop(process, None)
                 continue
+            pid = process.pid
             yield Steered(
                 name=f"{wish.name} ({pid})",  # it is nobody else's, whatever it calls itself
                 priority=Priority.parse(wish.priority),
                 p99_seconds=wish.p99_seconds,
                 address=address,
-                gpus=self._steering.where(_family(pid)),
+                gpus=self._steering.where([pid, *descendants(pid)]),
             )
-
-
-def _born(pid: int) -> str | None:
-    """When a process was started, as the kernel counts; None if it is not there."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else fields[19]
-
-
-def _family(pid: int) -> Sequence[int]:
-    """A process, its children, theirs and so on."""
-    found = [pid]
-    for one in found:
-        with contextlib.suppress(OSError):
-            for file in Path(f"/proc/{one}/task").glob("*/children"):
-                found += map(int, file.read_text().split())
-    return found

@@ -164,12 +164,13 @@ class Job(Struct, kw_only=True):
 
 def sendable(environment: Mapping[str, str]) -> dict[str, str]:
     """Those variables that are text: others cannot be kept with a job."""
-
-    def is_text(word: str) -> bool:
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            return False
-        return True
-
     return {name: value for name, value in environment.items() if is_text(name + value)}
+
+
+def is_text(word: str) -> bool:
+    """Whether it can be sent and kept: what the system hands over may be any bytes."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
