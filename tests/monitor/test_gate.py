@@ -86,6 +86,25 @@ def test_a_mark_that_lasts_makes_it_busy_all_the_time(written: WrittenPage) -> N
     assert page.read(60 * MS).busy == 0.0
 
 
+def test_marks_that_follow_each_other_between_looks_are_not_counted_twice(
+    written: WrittenPage,
+) -> None:
+    written.seat(0, CRITICAL)
+    page = GatePage(written.path)
+    page.read(0)
+    written.mark(0, CRITICAL)
+    page.read(10 * MS)
+    for tick in (2, 3, 4):  # each look finds it marked, anew since the last
+        written.unmark(0, CRITICAL, 8 * MS)
+        written.mark(0, CRITICAL)
+        assert page.read(tick * 10 * MS).busy == pytest.approx(0.8)
+    written.unmark(0, CRITICAL, 1 * MS)
+    assert page.read(50 * MS).busy == pytest.approx(0.1)
+    written.mark(0, CRITICAL)
+    assert page.read(60 * MS).busy == 0.0
+    assert page.read(70 * MS).busy == 1.0
+
+
 def test_a_seat_that_rests_is_followed_again_when_it_goes_on(written: WrittenPage) -> None:
     written.seat(0, CRITICAL)
     page = GatePage(written.path)

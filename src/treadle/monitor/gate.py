@@ -162,15 +162,16 @@ class GatePage:
             # What came before this was opened is not counted.
             before = fields if first else (generation, 0, 0, 0, 0, 0, 0)
             sat = self._seen[index] = _Sat(before, total if first else 0)
-        _, had_launched, had_worked, had_waited, had_budget_waited, _, _ = sat.fields
+        _, had_launched, had_worked, had_waited, had_budget_waited, _, had_total = sat.fields
         sat.fields = fields
         self._launches += max(0, launches - had_launched)
         self._work += max(0, work - had_worked)
         self._waited += max(0, waited + budget_waited - had_waited - had_budget_waited)
         # A mark's time is on the page only once it is taken away: until then, since it was seen.
+        # Where that time has grown, this is another mark than the one that was seen before.
         if not marked:
             sat.marked_since = None
-        elif sat.marked_since is None:
+        elif sat.marked_since is None or total != had_total:
             sat.marked_since = now_ns
         else:
             total += now_ns - sat.marked_since

@@ -34,6 +34,8 @@ WITHOUT_GPM = "treadle.bench.monitoring.cost:without_gpm"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_SECONDS = 30.0
 _SETTLE_SECONDS = 2.0
+_PACED_SECONDS = 10.0
+"""After the helper's second plan: until the first it has read as the catalogue claims."""
 _MEMBERS = 3
 _MOST_HISTORY_SECONDS = 50.0
 
@@ -156,7 +158,7 @@ def measure_monitor(name: str, devices: str, uuid: str, folder: Path, seconds: f
     """
     with busy_page(folder, uuid), Monitor(devices, folder=folder) as monitor:
         pid = wait_for_helper(monitor)
-        time.sleep(_SETTLE_SECONDS)
+        time.sleep(_PACED_SECONDS)
         reader = monitor.reader
         assert reader is not None
         series = range(len(reader.directory.series))
