@@ -42,7 +42,7 @@ bench: dev  ## Measure everything, side by side (about 20 minutes; needs wrk)
 	$(BIN)/python bench/control.py
 
 lock:  ## Pin the newest versions that fit pyproject.toml (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --extra images \
+	uv pip compile -q --universal --python-version 3.11 --extra grpc --extra images \
 		--custom-compile-command 'make lock' -o requirements/base.txt pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --extra dev \
 		--custom-compile-command 'make lock' \
