@@ -65,6 +65,7 @@ _MEMBER = Member(
     measured_seconds=0.0,
     samples=0,
     in_flight_seconds=0.0,
+    running_since_ns=None,
     marks=0,
     marked_seconds=0.0,
     waits=0,

@@ -30,7 +30,13 @@ OVER = [state for state in TaskState if state.over]
 class Queue:
     """One life of a queue; another on the same folder goes on with it."""
 
-    def __init__(self, folder: Path, cores: float = 16, keep: int = 10_000) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cores: float = 16,
+        keep: int = 10_000,
+        gatekeeper: Gatekeeper | None = None,
+    ) -> None:
         self.folder = folder
         self.store = Store(folder / "jobs.db")
         rooms = [Room("cpu", False, 64 * GIB, cores, 64 * GIB, cores)]
@@ -39,7 +45,7 @@ class Queue:
             self.store,
             folder,
             self.starter,
-            Gatekeeper(folder / "turnstiles"),
+            gatekeeper or Gatekeeper(folder / "turnstiles"),
             lambda: rooms,
             keep,
         )

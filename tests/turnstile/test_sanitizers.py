@@ -60,6 +60,7 @@ def test_a_checker_finds_nothing(built: Built, tmp_path: Path, checker: str) -> 
         "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
         "TREADLE_MEMORY_BYTES": "100000000",
         "TREADLE_CONTEXT_BYTES": "0",
+        "TREADLE_WATCH": "1",
     }
     critical = marker(plain)
     try:

@@ -76,6 +76,7 @@ def show(number: str, *, as_json: bool) -> None:
         "host": job["bounds"],
         "progress": _progress(job),
         "time limit": duration(spec.get("time_limit_seconds")),
+        "kernels": _kernels(spec),
         "after": ", ".join(map(str, spec.get("after", []))),
         "attempt": f"{job['attempt']}; {job['failures']} failed, {spec.get('retries', 0)} retries",
     }
@@ -234,6 +235,14 @@ def _progress(job: dict[str, Any]) -> str:
     if job["started_at"] and (age := time.time() - job["started_at"]) > 1:
         rate = f", {told['samples'] / age:.3g} a second"
     return f"{told['samples']:g} samples{rate}{loss}; {duration(told['seconds_ago'])} ago"
+
+
+def _kernels(spec: dict[str, Any]) -> str:
+    """For how long each may run, and what is done otherwise."""
+    limit = spec.get("max_kernel_seconds")
+    if limit is None:
+        return ""
+    return f"at most {limit:g} s each, else {spec.get('on_long_kernel', 'pause')}"
 
 
 def _name(job: dict[str, Any]) -> str:

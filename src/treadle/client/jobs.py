@@ -94,6 +94,8 @@ def submit(
     gpus: int | None = None,
     share: float | None = None,
     time_limit: float | str | None = None,
+    max_kernel_seconds: float | None = None,
+    on_long_kernel: str = "pause",
     retries: int = 0,
     after: Sequence[int | Job] = (),
     env: Mapping[str, str] | None = None,
@@ -110,6 +112,8 @@ def submit(
         gpus: How many; one if there is any, unless given.
         share: Of a GPU that it reserves, or CPU cores.
         time_limit: Seconds, or ``"12h"``, after which it is ended.
+        max_kernel_seconds: No kernel of it may run for longer on a GPU.
+        on_long_kernel: What is done when one does: ``"report"``, ``"pause"`` or ``"stop"`` the job.
         retries: How often it is tried again if it fails.
         after: Jobs that must have succeeded before.
         env: Variables beside those of this process.
@@ -128,6 +132,8 @@ def submit(
         gpus=gpus,
         share=share,
         time_limit=time_limit,
+        max_kernel_seconds=max_kernel_seconds,
+        on_long_kernel=on_long_kernel,
         retries=retries,
         after=after,
         env={**sendable(os.environ), **(env or {})},
@@ -158,6 +164,8 @@ def submission(
     gpus: int | None,
     share: float | None,
     time_limit: float | str | None,
+    max_kernel_seconds: float | None,
+    on_long_kernel: str,
     retries: int,
     after: Sequence[int | Job],
     env: Mapping[str, str],
@@ -189,6 +197,8 @@ def submission(
         "time_limit_seconds": (
             parse_seconds(time_limit) if isinstance(time_limit, str) else time_limit
         ),
+        "max_kernel_seconds": max_kernel_seconds,
+        "on_long_kernel": on_long_kernel,
         "retries": retries,
         "after": [one.id if isinstance(one, Job) else one for one in after],
         "env": dict(env),

@@ -210,6 +210,10 @@ class NodeJobs:
         """What the controllers tell."""
         return [] if self._steering is None else self._steering.told()
 
+    def long_kernels(self) -> dict[tuple[str, str], int]:
+        """How many kernels ran for too long, by GPU and by what was to be done."""
+        return {} if self._opened is None else self._opened.long_kernels()
+
     def _tables(self) -> dict[str, GpuTable]:
         """What the configuration says of each GPU."""
         found = {}

@@ -24,6 +24,7 @@ from treadle.node.config import NodeConfig
 from treadle.node.jobs import NodeJobs
 from treadle.node.jobs_api import JobsApi
 from treadle.node.listeners import Listeners
+from treadle.node.longkernels import LongKernelMetrics
 from treadle.node.monitoring import NodeMonitor
 from treadle.node.paths import state_folder
 from treadle.node.steering import SteeringMetrics
@@ -91,6 +92,7 @@ class Node:
             self._monitor.snapshot,
         )
         registry.register(SteeringMetrics(self._jobs.steered))
+        registry.register(LongKernelMetrics(self._jobs.long_kernels))
         self._engine = Engine(
             queue, Capacity(urgent_overtakes=policy.preempts), models, clock, metrics
         )

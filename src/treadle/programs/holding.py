@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from treadle.devices.checkpoint import CheckpointError, ProcessLocks
+from treadle.devices.mps.home import PIPE_VARIABLE
 from treadle.programs.attempt import MARK
-from treadle.turnstile import Turnstile, TurnstileError, join
+from treadle.turnstile import Member, PageSnapshot, Turnstile, TurnstileError, join
 from treadle.turnstile.member import Seat
 
 _NAME = "node"
@@ -32,20 +37,45 @@ def queue_name(folder: Path) -> str:
     return f"{about.st_dev:x}.{about.st_ino:x}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongLaunch:
+    """A launch that has been running for long, and who had to wait for it."""
+
+    gpu: str
+    pid: int
+    since_ns: int
+    """When it was seen to have begun: tells it from others of its process."""
+    seconds: float
+    kernel: str | None
+    """What it is called; None where nobody knows."""
+    victims: tuple[str, ...]
+    """The more urgent members of the turnstile that had work then."""
+
+
+class Locks(Protocol):
+    """Locks processes, as ``ProcessLocks`` does."""
+
+    def lock(self, pid: int) -> None: ...
+
+    def unlock(self, pid: int) -> None: ...
+
+
 class Gatekeeper:
     """Holds jobs at the turnstiles. It sits there itself, so that its holds fall with the node.
 
     Its methods may block for a moment: they are not for an event loop.
     """
 
-    def __init__(self, folder: Path, queue: str = "") -> None:
+    def __init__(self, folder: Path, queue: str = "", locks: Locks | None = None) -> None:
         """Prepare.
 
         Args:
             folder: Of the turnstiles.
             queue: Whose jobs are held, as ``queue_name`` tells: two nodes may share turnstiles.
+            locks: Locks processes.
         """
         self._folder, self._queue = folder, queue
+        self._locks: Locks = locks or ProcessLocks()
         self._seats: dict[str, Seat] = {}
         self._lock = threading.Lock()
 
@@ -59,6 +89,82 @@ class Gatekeeper:
     def let_go(self, number: int, gpus: Sequence[str]) -> int:
         """Let a job's processes go on; returns how many there are."""
         return self._each(number, gpus, on=False)
+
+    def long_launches(self, number: int, gpus: Sequence[str], seconds: float) -> list[LongLaunch]:
+        """Those launches of a job that have been running for at least so long."""
+        found: list[LongLaunch] = []
+        for uuid in gpus:
+            with contextlib.suppress(TurnstileError, OSError):
+                found += self._long_at(uuid, f"#{number}", seconds)
+        return found
+
+    def _long_at(self, uuid: str, tail: str, seconds: float) -> Iterator[LongLaunch]:
+        with Turnstile.open(self._folder, uuid, create=False) as turnstile:
+            snapshot, now_ns = turnstile.snapshot(), time.monotonic_ns()
+            for member in snapshot.members:
+                since_ns = member.running_since_ns
+                ran = 0.0 if since_ns is None else (now_ns - since_ns) / 1e9
+                if since_ns is None or ran < seconds or not member.name.endswith(tail):
+                    continue
+                if not self._is_anothers(member.pid):
+                    yield LongLaunch(
+                        gpu=uuid,
+                        pid=member.pid,
+                        since_ns=since_ns,
+                        seconds=ran,
+                        kernel=turnstile.running_name(member),
+                        victims=_victims(snapshot, member),
+                    )
+
+    def lock(self, number: int, gpus: Sequence[str]) -> str:
+        """Lock the processes of a job by process checkpoint; why that failed, empty if it did not.
+
+        Such a lock does not fall with the node.
+        """
+        try:
+            pids = self._lockable(number, gpus)
+            if not pids:
+                return "none of its processes can be told for sure"
+            for pid in pids:
+                self._locks.lock(pid)
+        except CheckpointError as error:
+            return str(error)
+        return ""
+
+    def unlock(self, number: int, gpus: Sequence[str]) -> str:
+        """Let those processes of a job go on that are locked; why that failed, or nothing."""
+        problems = []
+        for pid in self._lockable(number, gpus, mps=False):
+            try:
+                self._locks.unlock(pid)
+            except CheckpointError as error:
+                problems.append(f"process {pid}: {error}")
+        return "; ".join(problems)
+
+    def _lockable(self, number: int, gpus: Sequence[str], *, mps: bool = True) -> list[int]:
+        """The processes that sit at the gates and say themselves that they are of this job.
+
+        Raises:
+            CheckpointError: If one of them is a client of MPS, and that matters.
+        """
+        found: set[int] = set()
+        start, end = f"{MARK}={number}.".encode(), f".{self._queue}".encode()
+        for uuid in gpus:
+            with contextlib.suppress(TurnstileError, OSError):
+                with Turnstile.open(self._folder, uuid, create=False) as turnstile:
+                    members = turnstile.snapshot().members
+                for member in members:
+                    variables = _variables(member.pid) if member.name.endswith(f"#{number}") else []
+                    if not any(one.startswith(start) and one.endswith(end) for one in variables):
+                        continue
+                    under_mps = any(
+                        one.startswith(f"{PIPE_VARIABLE}=".encode()) for one in variables
+                    )
+                    if under_mps and mps:
+                        raise CheckpointError("process checkpoint does not work under MPS")
+                    if not under_mps:
+                        found.add(member.pid)
+        return sorted(found)
 
     def _each(self, number: int, gpus: Sequence[str], *, on: bool) -> int:
         found, tail = 0, f"#{number}"
@@ -91,9 +197,26 @@ class Gatekeeper:
 
     def _is_anothers(self, pid: int) -> bool:
         """Whether a process says that it is of another queue; in a container nobody can tell."""
-        try:
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
         start, end = f"{MARK}=".encode(), f".{self._queue}".encode()
-        return any(one.startswith(start) and not one.endswith(end) for one in variables)
+        return any(one.startswith(start) and not one.endswith(end) for one in _variables(pid))
+
+
+def _variables(pid: int) -> list[bytes]:
+    """With which a process was started; none where nobody here can tell."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _victims(page: PageSnapshot, culprit: Member) -> tuple[str, ...]:
+    """The more urgent ones that have work while that one has the GPU."""
+    if culprit.priority is None:
+        return ()
+    return tuple(
+        f"{member.name} ({member.pid})"
+        for member in page.members
+        if member.priority is not None
+        and member.priority < culprit.priority
+        and (member.busy or member.waiting)
+    )

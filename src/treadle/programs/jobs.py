@@ -23,6 +23,7 @@ from treadle.errors import (
 from treadle.programs import table
 from treadle.programs.background import Background
 from treadle.programs.holding import Gatekeeper
+from treadle.programs.longkernels import LongKernels
 from treadle.programs.retention import Retention
 from treadle.programs.runner import Runner
 from treadle.programs.spawner import Spawner
@@ -69,16 +70,20 @@ class Jobs:
         self._runner = Runner(
             store, folder, starter, gatekeeper, rooms, self._background, self._spawner
         )
+        self._long_kernels = LongKernels(gatekeeper, self._runner)
         self._retention = Retention(store, folder, keep, self._needed)
 
     async def start(self) -> None:
         """Take up what an earlier node has left."""
         await self._runner.start()
+        self._background.spawn(self._runner.pauses.take_up())
+        self._background.spawn(self._long_kernels.run())
         self._background.spawn(self._retention.run())
 
     async def close(self) -> None:
         """Let go of what runs: it goes on."""
         await self._background.close()
+        await self._runner.pauses.close()
         await asyncio.to_thread(self._spawner.close)
         await asyncio.to_thread(self._store.close)
 
@@ -179,6 +184,10 @@ class Jobs:
         for job in self._runner.live:
             found[str(job.state)] = found.get(str(job.state), 0) + 1
         return found
+
+    def long_kernels(self) -> dict[tuple[str, str], int]:
+        """How many kernels ran for too long, by GPU and by what was to be done."""
+        return dict(self._long_kernels.counts)
 
     def overview(self, most: int) -> dict[str, list[dict[str, Any]]]:
         """What has a place, and what waits and why: the most urgent, at most so many of each."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from treadle.programs.attempt import Attempt
 from treadle.programs.background import Background
 from treadle.programs.holding import Gatekeeper
 from treadle.programs.live import Live
 from treadle.programs.spec import Job
-from treadle.types import TaskState
+from treadle.types import Priority, TaskState
+
+_log = logging.getLogger("treadle.jobs")
 
 
 class Pauses:
@@ -26,6 +29,7 @@ class Pauses:
         self._gatekeeper, self._live, self._background = gatekeeper, live, background
         self._at_gate: set[int] = set()
         self._planned: dict[int, str] = {}
+        self._arrests: dict[int, str] = {}
         self._turn = asyncio.Lock()
         """One change after another: what is wanted is looked at when its turn has come."""
 
@@ -35,6 +39,26 @@ class Pauses:
             self._planned[job.id] = reason
         else:
             self._planned.pop(job.id, None)
+
+    def arrest(self, job: Job, reason: str) -> None:
+        """Have a job paused for a reason, as its owner would, and locked where that is possible.
+
+        Its owner lets it go on.
+        """
+        job.held = True
+        self._arrests[job.id] = reason
+
+    async def take_up(self) -> None:
+        """See that none is locked that is to run: an earlier node may have left it so."""
+        for job in [*self._live]:
+            if job.state.placed and not self._wanted(job):
+                await self._unlock(job)
+
+    async def close(self) -> None:
+        """Leave nobody locked: those who wait at a gate go on when the node ends, too."""
+        for number in [*self._at_gate]:
+            if (job := self._live.get(number)) is not None:
+                await self._unlock(job)
 
     def _wanted(self, job: Job) -> bool:
         """Whether it is to be paused: because of somebody, or of a plan."""
@@ -48,6 +72,7 @@ class Pauses:
     def release(self, job: Job) -> None:
         """Let go of a job that is to end."""
         self._planned.pop(job.id, None)
+        self._arrests.pop(job.id, None)
         if job.id in self._at_gate:
             self._background.spawn(self._let_go(job))
 
@@ -74,12 +99,16 @@ class Pauses:
 
     async def _hold(self, job: Job, attempt: Attempt) -> None:
         seats = await asyncio.to_thread(self._gatekeeper.hold, job.id, job.devices)
+        arrest = self._arrests.pop(job.id, "")
         if not seats:
+            job.reason = arrest and f"{arrest}; stopped: it sits at no gate"
             attempt.order(do="stop")
         elif job.state is TaskState.RUNNING and not job.cancelled:
             self._at_gate.add(job.id)
             job.state = TaskState.PAUSED
             job.reason = self._planned.get(job.id, "held at the gate")
+            if arrest:
+                await self._lock(job, attempt, arrest)
             self._live.save(job)
         else:
             await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)
@@ -89,13 +118,42 @@ class Pauses:
             attempt.order(do="continue")
             return
         self._at_gate.discard(job.id)
+        problem = await self._unlock(job)
         await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)
         if job.state is TaskState.PAUSED:
-            job.state, job.reason = TaskState.RUNNING, ""
+            job.state, job.reason = TaskState.RUNNING, problem
             self._live.save(job)
             self.pass_on(job, attempt)
 
     async def _let_go(self, job: Job) -> None:
         async with self._turn:
             self._at_gate.discard(job.id)
+            await self._unlock(job)
             await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)
+
+    async def _lock(self, job: Job, attempt: Attempt, why: str) -> None:
+        """Lock what is held at a gate already, and say how that went."""
+        problem = await asyncio.to_thread(self._gatekeeper.lock, job.id, job.devices)
+        if not problem:
+            job.reason = f"{why}; held at the gate and locked by process checkpoint"
+        elif job.priority is not Priority.CRITICAL:
+            job.reason = f"{why}; held at the gate, not locked: {problem}"
+        else:  # critical work waits at no gate
+            job.reason = f"{why}; stopped, not locked: {problem}"
+            self._at_gate.discard(job.id)
+            await asyncio.to_thread(self._gatekeeper.let_go, job.id, job.devices)
+            job.state = TaskState.RUNNING  # until its supervisor says that it is stopped
+            attempt.order(do="stop")
+
+    async def _unlock(self, job: Job) -> str:
+        """Let go of processes that may be locked: that outlives the node that has asked for it.
+
+        Returns why that failed, empty if it did not.
+        """
+        if job.spec.max_kernel_seconds is None or job.spec.on_long_kernel != "pause":
+            return ""
+        problem = await asyncio.to_thread(self._gatekeeper.unlock, job.id, job.devices)
+        if problem:
+            problem = f"it may still be locked by process checkpoint: {problem}"
+            _log.error("job %d: %s", job.id, problem)
+        return problem

@@ -66,7 +66,7 @@ class Runner:
         self._background, self._spawner = background, spawner
         self.live = Live(store, background, self._on_over)
         self.waiting = Waiting()
-        self._pauses = Pauses(gatekeeper, self.live, background)
+        self.pauses = Pauses(gatekeeper, self.live, background)
         self._again_soon: dict[int, str] = {}
         self._taken: dict[int, Need] = {}
         self._attempts: dict[int, Attempt] = {}
@@ -149,7 +149,7 @@ class Runner:
 
     async def _pass(self) -> None:
         await self.live.save_again()
-        await self._pauses.hold_newcomers()
+        await self.pauses.hold_newcomers()
         if not len(self.waiting) or time.monotonic() < self._paused_until:
             return
         starting = sum(self.live[n].state is TaskState.STARTING for n in self._taken)
@@ -172,7 +172,7 @@ class Runner:
                 self.again(job, action.reason)
             elif action.kind in (ActionKind.PAUSE, ActionKind.RESUME) and job.state.placed:
                 pausing = action.kind is ActionKind.PAUSE
-                self._pauses.plan(job, action.reason if pausing else "")
+                self.pauses.plan(job, action.reason if pausing else "")
                 self.pass_on(job)
         await asyncio.gather(*starts)
 
@@ -304,7 +304,7 @@ class Runner:
         elif job.id in self._again_soon:
             self._tell_end(job, attempt, self._again_soon[job.id])
         else:
-            self._pauses.pass_on(job, attempt)
+            self.pauses.pass_on(job, attempt)
 
     def again(self, job: Job, reason: str) -> None:
         """Have what runs of a job ended, and queue it anew: that is not held against it."""
@@ -321,7 +321,7 @@ class Runner:
     def _tell_end(self, job: Job, attempt: Attempt, reason: str) -> None:
         """Have an attempt ended; one that is held at a gate is let go, so that it can end well."""
         attempt.order(do="end", reason=reason)
-        self._pauses.release(job)
+        self.pauses.release(job)
 
     def _ended(self, job: Job, ending: Ending) -> None:
         again = self._again_soon.pop(job.id, None)

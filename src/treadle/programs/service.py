@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from treadle.errors import ConfigError, TreadleError
 from treadle.monitor.latency import parse_latency_address
-from treadle.programs.spec import JobSpec
+from treadle.programs.spec import JobSpec, KernelSeconds, OnLongKernel
 from treadle.units import parse_bytes
 
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
@@ -37,6 +37,8 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     memory: str | None = None
     gpus: Annotated[int, Meta(ge=0, le=64)] | None = None
     share: Annotated[float, Meta(ge=0, le=1024)] | None = None
+    max_kernel_seconds: KernelSeconds | None = None
+    on_long_kernel: OnLongKernel = "pause"
     env: dict[str, str] = {}
     cwd: str = ""
     grace_seconds: Annotated[float, Meta(ge=0, le=3600)] = 30.0
@@ -51,10 +53,12 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def digest(self) -> str:
         """Changes when anything changes that the process would notice."""
-        noticed = (
+        noticed: tuple[object, ...] = (
             *(self.command, self.env, self.cwd, self.memory, self.gpus, self.priority),
             *(self.share, self.grace_seconds),
         )
+        if self.max_kernel_seconds is not None:
+            noticed += (self.max_kernel_seconds, self.on_long_kernel)
         return hashlib.sha256(msgspec.json.encode(noticed)).hexdigest()[:12]
 
     def spec(self, folder: Path, environment: Mapping[str, str]) -> JobSpec:
@@ -70,6 +74,8 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             priority=self.priority,
             memory_bytes=None if self.memory is None else parse_bytes(self.memory),
             gpus=self.gpus,
+            max_kernel_seconds=self.max_kernel_seconds,
+            on_long_kernel=self.on_long_kernel,
             share=self.share if self.share is not None else 0.0,
             env={**environment, **self.env},
             cwd=str((folder / self.cwd).resolve()),
@@ -104,6 +110,12 @@ def check_services(services: tuple[ServiceConfig, ...]) -> None:
                 raise ConfigError(f"{where}: latency_from: {error}") from None
         if service.latency_from and service.p99_seconds is None:
             raise ConfigError(f"{where}: latency_from: needs p99_seconds, the objective")
+        if service.max_kernel_seconds is None and service.on_long_kernel != "pause":
+            raise ConfigError(f"{where}: on_long_kernel: needs max_kernel_seconds, the limit")
+        if service.max_kernel_seconds is not None and service.gpus == 0:
+            raise ConfigError(
+                f"{where}: max_kernel_seconds: without GPUs there are no kernels to watch"
+            )
         if service.memory is not None:
             try:
                 parse_bytes(service.memory)

@@ -21,6 +21,9 @@ Text = Annotated[str, Meta(max_length=200)]
 Memory = Annotated[int, Meta(ge=1, le=MOST_NUMBER)]
 Index = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 Seconds = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
+KernelSeconds = Annotated[float, Meta(ge=0.1, le=86400)]
+"""Shorter ones are not told apart: what runs is looked at 20 times a second."""
+OnLongKernel = Literal["report", "pause", "stop"]
 
 
 _LEAST_MEMORY_BYTES = 1 << 20
@@ -44,6 +47,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     share: Annotated[float, Meta(ge=0, le=1024)] | None = None
     """Of a GPU's compute that it reserves, or cores; None: nothing of a GPU, one core."""
     time_limit_seconds: Seconds | None = None
+    max_kernel_seconds: KernelSeconds | None = None
+    """No kernel of it may run for longer; None: none is watched."""
+    on_long_kernel: OnLongKernel = "pause"
+    """What is done with the job when one does."""
     retries: Annotated[int, Meta(ge=0, le=1000)] = 0
     after: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=MOST_NUMBER)], ...], Meta(max_length=1000)
@@ -106,6 +113,10 @@ def check_spec(spec: JobSpec) -> None:
         amount = getattr(spec, field)
         if amount is not None and amount < _LEAST_MEMORY_BYTES:
             raise InvalidRequestError(f"{field}: {amount}; allowed: 1 MiB and above")
+    if spec.max_kernel_seconds is not None and spec.gpus == 0:
+        raise InvalidRequestError("max_kernel_seconds: a job without GPUs has no kernels to watch")
+    if spec.max_kernel_seconds is None and spec.on_long_kernel != "pause":
+        raise InvalidRequestError("on_long_kernel: needs max_kernel_seconds, the limit")
     if not spec.command[0]:
         raise InvalidRequestError("command: the program's name is empty")
     if spec.cwd and not spec.cwd.startswith("/"):

@@ -29,6 +29,7 @@ UNLIMITED_MEMORY_FRACTION = 0.25
 
 Parallel = Callable[[str, Job], dict[str, str]]
 _GATE = ("TREADLE_TURNSTILE", "TREADLE_CLASS", "TREADLE_NAME", "TREADLE_MEMORY_BYTES")
+_WATCH = "TREADLE_WATCH"
 
 
 class Starter:
@@ -137,6 +138,8 @@ class Starter:
         except TurnstileError as error:
             job.reason = f"not gated: {error}"
             return {}
+        if job.spec.max_kernel_seconds is not None:
+            found[_WATCH] = "1"
         if len(gpus) > 1:  # its ranks wait for all of them, or for none
             found["TREADLE_GANG"] = ",".join(gpus)
         return found
@@ -144,7 +147,7 @@ class Starter:
 
 def _of_another(name: str) -> bool:
     """Whether a variable is of the job, or the gated program, that has submitted this job."""
-    others = (*_GATE, MARK, ATTEMPT, ARRAY_INDEX, "TREADLE_GANG", "TREADLE_PROGRESS")
+    others = (*_GATE, _WATCH, MARK, ATTEMPT, ARRAY_INDEX, "TREADLE_GANG", "TREADLE_PROGRESS")
     return name in others or name.startswith("CUDA_MPS_")
 
 

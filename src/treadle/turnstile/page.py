@@ -126,7 +126,7 @@ class Page(ctypes.Structure):
         ("want", ctypes.c_uint64 * CLASSES),
         ("spare3", ctypes.c_uint64 * 2),
         ("knobs", ctypes.c_uint64 * 24),
-        ("spare4", ctypes.c_uint64 * 64),
+        ("running_since_ns", ctypes.c_uint64 * RECORDS),
         ("record", Record * RECORDS),
     ]
 

@@ -52,6 +52,9 @@ class Member:
     """GPU time of those ``samples`` launches that were measured."""
     samples: int
     in_flight_seconds: float
+    running_since_ns: int | None
+    """When its oldest unfinished launch was seen to have begun, on the clock of
+    ``time.monotonic_ns``; None: nothing runs, or its launches are not watched."""
     marks: int
     marked_seconds: float
     waits: int
@@ -90,6 +93,7 @@ class PageSnapshot:
 
 
 _F_OFD_GETLK = 36
+_MOST_NAME_BYTES = 4096
 _FLOCK = struct.Struct("hh4xqqi4x")  # of 64-bit Linux
 
 
@@ -120,6 +124,7 @@ def _member(page: Page, index: int, record: Record, now_ns: int) -> Member:
         measured_seconds=record.measured_ns / 1e9,
         samples=record.samples,
         in_flight_seconds=in_flight / 1e9,
+        running_since_ns=page.running_since_ns[index] or None,
         marks=record.marks_taken,
         marked_seconds=record.marked_ns / 1e9,
         waits=record.waits,
@@ -252,6 +257,21 @@ class Turnstile:
         if not knob.least <= value <= knob.most:
             raise TurnstileError(f"{name} is {knob.least} to {knob.most}, not {value}")
         self._open_page.knobs[knob.index] = value
+
+    def running_name(self, member: Member) -> str | None:
+        """What a member's oldest unfinished launch is called; None where nobody knows.
+
+        It is known only some 50 ms after the launch has begun.
+        """
+        path = self.path.with_name(f".{self.path.name}.{member.index}")
+        try:
+            text = path.read_bytes()[:_MOST_NAME_BYTES].decode(errors="replace")
+        except OSError:
+            return None
+        since, _, name = text.partition(" ")
+        if since != str(member.running_since_ns) or not name.endswith("\n"):
+            return None
+        return name.rstrip("\n")
 
     def move(self, index: int, uuid: str) -> None:
         """Tell a member to go to the page of another GPU in the same folder.

@@ -32,6 +32,12 @@ def submit(
     time_limit: Annotated[
         str | None, typer.Option(metavar="TIME", help="Then it is ended: 90s, 30m, 12h, 2d.")
     ] = None,
+    max_kernel_seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="No kernel on a GPU may run for longer.")
+    ] = None,
+    on_long_kernel: Annotated[
+        str, typer.Option(help="What is done when one does: report, pause or stop.")
+    ] = "pause",
     retries: Annotated[int, typer.Option(min=0, help="Again, if it fails.")] = 0,
     after: Annotated[
         list[str] | None,
@@ -64,6 +70,8 @@ def submit(
         gpus=gpus,
         share=share,
         time_limit=time_limit,
+        max_kernel_seconds=max_kernel_seconds,
+        on_long_kernel=on_long_kernel,
         retries=retries,
         after=after or [],
         env=env or [],

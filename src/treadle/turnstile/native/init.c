@@ -9,6 +9,7 @@
 #include "classes.h"
 #include "launch.h"
 #include "memory.h"
+#include "running.h"
 #include "split.h"
 
 static struct sigaction before_us;
@@ -59,6 +60,7 @@ static void after_fork(void)
     seats_after_fork();
     memory_after_fork();
     track_after_fork();
+    running_after_fork();
     seat_after_fork();
     classes_after_fork();
     parted_after_fork();
@@ -86,6 +88,7 @@ __attribute__((constructor)) static void start(void)
 {
     find_dlsym();
     seats_read_environment();
+    running_read_environment();
     pthread_atfork(NULL, NULL, after_fork);
     check_order();
 }
@@ -93,5 +96,6 @@ __attribute__((constructor)) static void start(void)
 __attribute__((destructor)) static void end(void)
 {
     urgent_stop();
+    running_stop();
     seats_leave(); /* in order: nobody has to find out */
 }

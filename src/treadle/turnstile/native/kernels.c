@@ -73,7 +73,8 @@ static void prepare_uncounted(struct launch *l, const void *f, CUstream stream, 
 {
     *l = (struct launch){.kind = name_collective(f) ? LAUNCH_COLLECTIVE : LAUNCH_UNCOUNTED,
                          .per_thread = per_thread,
-                         .stream = stream};
+                         .stream = stream,
+                         .function = f};
 }
 
 #define COOPERATIVE_HOOK(name, per_thread)                    \

@@ -2,6 +2,7 @@
  * and look at the turnstile last. No lock is held while anything here waits. */
 #include "classes.h"
 #include "launch.h"
+#include "running.h"
 
 #define SPIN_TAIL (50 * US)  /* the rest of a wait, too short to sleep through */
 #define DRAIN_MOST (50 * MS)
@@ -161,7 +162,7 @@ uint64_t launch_bound(CUstream stream, bool per_thread)
     return minds(seat, class_, equals) ? budget_now(seat->page, clock_ns()) : 0;
 }
 
-void launch_before(struct launch *l)
+static void admit(struct launch *l)
 {
     l->seat = NULL;
     if (capturing(l->stream, l->per_thread)) {
@@ -228,10 +229,19 @@ void launch_before(struct launch *l)
     }
 }
 
+void launch_before(struct launch *l)
+{
+    admit(l);
+    if (unlikely(load(&running_watched)) && l->seat)
+        running_begin(l);
+}
+
 void launch_after(struct launch *l, CUresult result)
 {
     if (!l->seat)
         return;
+    if (unlikely(load(&running_watched)))
+        running_launched(l, result);
     if (l->sample)
         track_end(l);
     if (unlikely(l->urgent != NULL))

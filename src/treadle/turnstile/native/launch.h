@@ -29,6 +29,9 @@ struct launch {
     void *sample;
     bool counted; /* added to the work in flight */
     bool synchronous; /* done when the call returns */
+    void *watched;    /* where running.c follows it; set only if running_watched */
+    CUevent watched_end;
+    uint32_t watched_epoch;
     void *urgent;     /* its stream, where the gate marks for the program */
     uint64_t urgent_number;
 };

@@ -8,7 +8,7 @@
 #define HEADER(F) \
     F(magic) F(abi) F(size) F(generation) F(records) F(record_bytes) F(uuid) F(marks) F(members) \
     F(closed_until_ns) F(bell) F(waiting) F(marks_set) F(last_urgent_ns) F(turn) F(want) F(knobs) \
-    F(record)
+    F(running_since_ns) F(record)
 #define RECORD(F) \
     F(state) F(class_) F(generation) F(hold) F(pid) F(flags) F(joined_ns) F(name) F(launches)     \
     F(copies) F(predicted_ns) F(busy_until_ns) F(last_launch_ns) F(marks_taken) F(waits)          \

@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "launch.h"
+#include "running.h"
 
 #define SET 512u
 
@@ -66,12 +66,14 @@ bool name_caller(const void *function, const void *caller)
 
 void name_seen(const void *function, const char *name)
 {
+    named_put(function, name);
     if (telling(name))
         put(function);
 }
 
 void name_same(const void *function, const void *kernel)
 {
+    named_same(function, kernel);
     if (name_collective(kernel))
         put(function);
 }

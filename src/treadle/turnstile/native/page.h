@@ -101,7 +101,9 @@ struct treadle_page {
     uint64_t spare3[2];
     /* 320: */
     _Atomic uint64_t knobs[24];
-    uint64_t spare4[64];
+    /* Since when a record's oldest unfinished launch has been running (CLOCK_MONOTONIC): 0 where
+     * nothing runs, or nobody watches. One writer each, the record's owner. */
+    _Atomic uint64_t running_since_ns[TREADLE_RECORDS];
     /* 1024: */
     struct treadle_record record[TREADLE_RECORDS];
 };

@@ -2,6 +2,7 @@
 #include "classes.h"
 #include "launch.h"
 #include "memory.h"
+#include "running.h"
 #include "split.h"
 
 #define STREAM_DONE_HOOK(name, per_thread, waits)                                \
@@ -116,6 +117,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 static void context_goes(void)
 {
     track_forget_events();
+    running_forget_events();
     class_forget_streams();
     if (load(&urgent_active))
         urgent_forget_stream(NULL);

@@ -47,6 +47,7 @@ static void clear_words(struct treadle_page *page, unsigned index)
             atomic_compare_exchange_strong(&page->turn[c], &turn, 0);
     }
     atomic_fetch_and(&page->waiting, ~bit);
+    store(&page->running_since_ns[index], 0);
     bool held = false;
     for (unsigned i = 0; i < TREADLE_RECORDS; i++) {
         uint32_t by = index + 1;
