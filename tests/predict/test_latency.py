@@ -77,3 +77,51 @@ def test_runs_of_another_size_do_not_confirm_a_belief() -> None:
     latency = learned((1, 9.0, 0.0), *((8, 0.1, float(when)) for when in range(100)))
     assert latency.estimate(1, 99.0) is None
     assert latency.estimate(8, 99.0) == 0.1
+
+
+def expecting(*runs: tuple[int, float], profile: dict[int, float] | None = None) -> BatchLatency:
+    latency = BatchLatency(profile)
+    for rows, seconds in runs:
+        latency.observe(rows, seconds, 0.0)
+    return latency
+
+
+# rows asked -> expectation, when 2 rows take 0.2 s and 8 rows take 0.5 s
+EXPECTED = [(1, 0.2), (2, 0.2), (4, 0.3), (8, 0.5), (16, 1.0)]
+
+
+@pytest.mark.parametrize(("rows", "seconds"), EXPECTED)
+def test_what_is_expected_of_an_unknown_size(rows: int, seconds: float) -> None:
+    assert expecting((2, 0.2), (8, 0.5)).expect(rows) == pytest.approx(seconds)
+    assert BatchLatency({2: 0.2, 8: 0.5}).expect(rows) == pytest.approx(seconds)
+
+
+def test_nothing_is_expected_where_nothing_is_known() -> None:
+    assert BatchLatency().expect(1) is None
+    assert BatchLatency().margin == 1.0
+
+
+def test_runs_take_the_place_of_the_profile_but_a_profile_refuses_nothing() -> None:
+    latency = BatchLatency({4: 1.0})
+    assert latency.estimate(4, 0.0) is None
+    for _ in range(20):
+        latency.observe(4, 0.25, 0.0)
+    assert latency.expect(4) == pytest.approx(0.25)
+
+
+def test_what_makes_one_size_slower_is_expected_of_all() -> None:
+    latency = expecting(*[(1, 0.1)] * 20, *[(8, 0.4)] * 20)
+    for _ in range(4):
+        latency.observe(1, 1.0, 0.0)
+    assert latency.expect(8) == pytest.approx(4.0)
+    for _ in range(30):
+        latency.observe(1, 1.0, 0.0)
+        latency.observe(8, 4.0, 0.0)
+    assert latency.expect(8) == pytest.approx(4.0)  # it is in the table now, and not counted twice
+
+
+def test_the_margin_is_what_one_run_in_twenty_exceeds() -> None:
+    runs = [(1, 0.1 if number % 10 else 0.13) for number in range(100)]
+    assert expecting(*runs).margin == pytest.approx(1.3)
+    assert expecting(*[(1, 0.1)] * 50).margin == 1.0
+    assert expecting(*[(1, 0.1 if number % 10 else 9.0) for number in range(100)]).margin == 2.0

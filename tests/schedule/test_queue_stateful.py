@@ -188,9 +188,13 @@ class QueueMachine(RuleBasedStateMachine):
             firsts = [first for m in MODELS if m in ready and (first := self._first(rank, m))]
             firsts = [first for first in firsts if not self._waits_for_company(first)]
             if firsts:
-                key = min(map(self.policy.key, firsts))
-                return [first for first in firsts if self.policy.key(first) == key]
+                order = min(map(self._order, firsts))
+                return [first for first in firsts if self._order(first) == order]
         return []
+
+    def _order(self, first: Entry) -> tuple[float, float]:
+        """Among the first of each model."""
+        return self.policy.turn(first, self.now), self.policy.key(first)
 
     def _first(self, rank: int, model: str) -> Entry | None:
         line = [e for e in self.live if self.policy.rank(e) == rank and e.model == model]

@@ -1,8 +1,9 @@
 """Pure decisions: who runs next, and with whom. No clocks, no devices, no I/O."""
 
-from treadle.schedule.batching import BatchChoice, BatchRule, FixedBatch
+from treadle.schedule.batching import BatchChoice, BatchRule, FixedBatch, ObjectiveBatch
 from treadle.schedule.capacity import Capacity
 from treadle.schedule.entry import Entry
+from treadle.schedule.patience import Patience
 from treadle.schedule.policy import POLICIES, Fifo, HighestPriorityFirst, QueuePolicy
 from treadle.schedule.queue import Batch, RequestQueue
 
@@ -16,6 +17,8 @@ __all__ = [
     "Fifo",
     "FixedBatch",
     "HighestPriorityFirst",
+    "ObjectiveBatch",
+    "Patience",
     "QueuePolicy",
     "RequestQueue",
 ]

@@ -24,6 +24,9 @@ class Entry(Struct, eq=False, kw_only=True):
     """When it should be answered; orders requests within a class."""
     latest_start: float = math.inf
     """Started after this, it cannot meet its hard deadline."""
+    late: bool = False
+    """It was given up as to when it is due: those that can still be in time go first. The queue
+    sets it."""
     waiting: int = 0
     """While it is in a queue, a number that tells this stay from earlier ones; else 0. The queue
     sets it."""

@@ -8,6 +8,9 @@ from typing import Protocol
 
 from treadle.schedule.entry import Entry
 
+_LATE_SECONDS = 1e12
+"""Sorts what is late behind all that is not."""
+
 
 class QueuePolicy(Protocol):
     """An order of requests: strict between ranks, by key within one."""
@@ -21,7 +24,11 @@ class QueuePolicy(Protocol):
         ...
 
     def key(self, entry: Entry) -> float:
-        """Within a rank, the smallest key goes first."""
+        """Within a rank and model, the smallest key goes first."""
+        ...
+
+    def turn(self, entry: Entry, now: float) -> float:
+        """Among the first of each model of a rank, the smallest goes first."""
         ...
 
 
@@ -36,9 +43,12 @@ class Fifo:
     def key(self, entry: Entry) -> float:
         return entry.arrived
 
+    def turn(self, entry: Entry, now: float) -> float:
+        return entry.arrived
+
 
 class HighestPriorityFirst:
-    """Strict between the classes, earliest due time first within one."""
+    """Strict between the classes, earliest due time first within one, those too late last."""
 
     preempts = True
 
@@ -46,7 +56,17 @@ class HighestPriorityFirst:
         return entry.priority
 
     def key(self, entry: Entry) -> float:
-        return entry.due
+        return entry.due + _LATE_SECONDS if entry.late else entry.due
+
+    def turn(self, entry: Entry, now: float) -> float:
+        """By the part of its time that it has waited already.
+
+        Were it the earliest due time, a model with a short objective would run whenever a single
+        request of it waits: in small batches, that leave too little time to all others.
+        """
+        if entry.late:
+            return _LATE_SECONDS
+        return (entry.arrived - now) / max(entry.due - entry.arrived, 1e-9)
 
 
 POLICIES: Mapping[str, type[QueuePolicy]] = MappingProxyType(

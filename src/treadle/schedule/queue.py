@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from treadle.schedule.batching import BatchRule
+from treadle.schedule.batching import BatchRule, Others
 from treadle.schedule.entry import Entry
 from treadle.schedule.lazyheap import LazyHeap
 from treadle.schedule.policy import QueuePolicy
@@ -136,17 +136,12 @@ class RequestQueue:
         """
         old = self._aged(now, ready)
         if old is not None:
-            return self._fill(old, now, aged=True) if fits(old) else None
+            lane = self._lane(old)
+            rows = self._rules[old.model].choose(old, lane.rows, now).max_rows
+            return self._fill(old, rows, aged=True) if fits(old) else None
         for rank in sorted(self._lines):
-            heads = []
-            for model, line in self._lines[rank].items():
-                if (first := line.heap.peek()) and ready(model):
-                    heads.append((first[0], model, line, first[1]))
-            for _, model, line, head in sorted(heads, key=lambda h: h[0]):
-                lane = line.lanes[head.batch_key]
-                if self._rules[model].choose(head, lane.rows, now).not_before > now:
-                    continue
-                return self._fill(head, now, aged=False) if fits(head) else None
+            if (first := self._first(rank, now, ready)) is not None:
+                return self._fill(*first, aged=False) if fits(first[0]) else None
         return None
 
     def aged_finished(self, now: float, seconds: float) -> None:
@@ -200,9 +195,49 @@ class RequestQueue:
                 oldest = first
         return oldest[1] if oldest else None
 
-    def _fill(self, head: Entry, now: float, *, aged: bool) -> Batch:
-        lane = self._lines[self._policy.rank(head)][head.model].lanes[head.batch_key]
-        max_rows = self._rules[head.model].choose(head, lane.rows, now).max_rows
+    def _first(
+        self, rank: int, now: float, ready: Callable[[str], bool]
+    ) -> tuple[Entry, int] | None:
+        """The request of a rank that is next, and the rows that its batch may hold."""
+        while True:
+            heads = sorted(
+                (self._policy.turn(first[1], now), first[0], model, first[1])
+                for model, line in self._lines[rank].items()
+                if (first := line.heap.peek()) and ready(model)
+            )
+            for _, _, model, head in heads:
+                others = self._others(rank, model, now)
+                choice = self._rules[model].choose(head, self._lane(head).rows, now, others)
+                if choice.late:
+                    self._put_behind(head)
+                    break
+                if choice.not_before <= now:
+                    return head, choice.max_rows
+            else:
+                return None
+
+    def _others(self, rank: int, model: str, now: float) -> Others:
+        """What the other models of a rank need of the device."""
+        free_by, load = math.inf, 0.0
+        for other, line in self._lines[rank].items():
+            if other != model:
+                head = first[1] if (first := line.heap.peek()) else None
+                rows = self._lane(head).rows if head else 0
+                free_by = min(free_by, self._rules[other].latest_start(head, rows, now))
+                load += self._rules[other].load(now)
+        return Others(free_by, load)
+
+    def _put_behind(self, entry: Entry) -> None:
+        """Let one wait that is late already, behind all that are not."""
+        self.remove(entry)
+        entry.late = True
+        self.push(entry)
+
+    def _lane(self, entry: Entry) -> _Lane:
+        return self._lines[self._policy.rank(entry)][entry.model].lanes[entry.batch_key]
+
+    def _fill(self, head: Entry, max_rows: int, *, aged: bool) -> Batch:
+        lane = self._lane(head)
         self.remove(head)
         entries, rows = [head], head.rows
         while (first := lane.heap.peek()) and rows + first[1].rows <= max_rows:
