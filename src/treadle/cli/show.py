@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
 from treadle.cli.statusview import render
@@ -87,22 +87,40 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def _table(models: list[dict[str, Any]]) -> Table:
+_RIGHT = ("GOAL", "P99", "WITHIN", "ROWS", "WAIT", "ANSWERED", "MISSED")
+
+
+def _table(models: list[dict[str, Any]]) -> Group:
+    """P99 and the part within the goal are of the last minute, rows of the last batches.
+
+    Why a model is not there, or requests were turned away, stands below.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("MODEL", "PRIORITY", "STATE", "P99 GOAL", "BATCH", "WAITING", "ANSWERED"):
-        right = title in ("P99 GOAL", "BATCH", "WAITING", "ANSWERED")
-        table.add_column(title, justify="right" if right else "left")
-    table.add_column("REASON")
+    for title in ("MODEL", "PRIORITY", "STATE", *_RIGHT):
+        table.add_column(title, justify="right" if title in _RIGHT else "left", no_wrap=True)
+    reasons = []
     for model in models:
-        goal = model["p99_seconds"]
+        now = model["standing"]
         table.add_row(
             model["name"],
             model["priority"],
             model["state"].lower(),
-            "-" if goal is None else f"{goal * 1000:g} ms",
-            str(model["max_batch"]),
+            _milliseconds(model["p99_seconds"]),
+            _milliseconds(now["p99_seconds"]),
+            "-" if now["within"] is None else f"{now['within']:.1%}",
+            "-" if now["batch_rows"] is None else f"{now['batch_rows']:.3g}",
             str(model["waiting"]),
             str(model["answered"]),
-            model["reason"],
+            str(sum(one["count"] for one in now["refused"].values())),
         )
-    return table
+        if reason := model["reason"] or _why_missed(now["refused"]):
+            reasons.append(f"{model['name']}: {reason}")
+    return Group(table, *reasons)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.3g} ms"
+
+
+def _why_missed(refused: dict[str, Any]) -> str:
+    return "; ".join(f"{one['count']} {outcome}: {one['last']}" for outcome, one in refused.items())

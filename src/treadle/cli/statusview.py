@@ -15,7 +15,7 @@ _GIB = 1 << 30
 _MOST_WAITING = 10
 
 
-def render(status: Mapping[str, Any], models: Table) -> RenderableType:
+def render(status: Mapping[str, Any], models: RenderableType) -> RenderableType:
     """One screen."""
     parts: list[RenderableType] = [_head(status), Text()]
     jobs = status["jobs"]

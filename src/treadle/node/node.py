@@ -28,7 +28,7 @@ from treadle.node.longkernels import LongKernelMetrics
 from treadle.node.monitoring import NodeMonitor
 from treadle.node.paths import state_folder
 from treadle.node.steering import SteeringMetrics
-from treadle.schedule import POLICIES, Capacity, FixedBatch, RequestQueue
+from treadle.schedule import POLICIES, Capacity, RequestQueue
 from treadle.serve.dataplane import DataPlane, ServerInfo
 from treadle.serve.engine import Engine
 from treadle.serve.http.app import build_app
@@ -73,9 +73,12 @@ class Node:
         policy = POLICIES[config.schedule.policy]()
         models = {model.name: ServedModel(model) for model in config.model}
         device = cpu_device()
+        rules = {
+            name: model.batch_rule(by_objective=policy.preempts) for name, model in models.items()
+        }
         queue = RequestQueue(
             policy,
-            {m.name: FixedBatch(m.max_batch, m.max_delay_seconds) for m in config.model},
+            rules,
             age_limit_seconds=config.schedule.age_limit_seconds,
             aged_duty=config.schedule.aged_duty,
         )
@@ -94,7 +97,7 @@ class Node:
         registry.register(SteeringMetrics(self._jobs.steered))
         registry.register(LongKernelMetrics(self._jobs.long_kernels))
         self._engine = Engine(
-            queue, Capacity(urgent_overtakes=policy.preempts), models, clock, metrics
+            queue, Capacity(urgent_overtakes=policy.preempts), models, rules, clock, metrics
         )
         self._repository = Repository(
             models,

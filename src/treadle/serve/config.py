@@ -45,6 +45,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     share: Fraction = 1.0
     priority: Literal["critical", "normal", "background"] = "normal"
     p99_seconds: Seconds | None = None
+    use_whole_objective: bool = False
+    when_late: Literal["serve", "refuse"] = "serve"
     replicas: Annotated[int, Meta(ge=1, le=64)] = 1
     max_batch: Annotated[int, Meta(ge=1, le=4096)] = 1
     max_delay_seconds: Delay = 0.0
@@ -102,6 +104,13 @@ def check_models(models: tuple[ModelConfig, ...]) -> None:
                 raise ConfigError(
                     f"{where}: datatype: {tensor.datatype!r}; allowed: {', '.join(DTYPES)}"
                 )
+        if model.p99_seconds is None:
+            for key, unusual in (
+                ("use_whole_objective", model.use_whole_objective),
+                ("when_late", model.when_late == "refuse"),
+            ):
+                if unusual:
+                    raise ConfigError(f"{where}: {key}: allowed: only beside p99_seconds")
         other = by_worker.setdefault(model.worker_name, model)
         if (other.env, other.replicas, other.priority) != (
             model.env,

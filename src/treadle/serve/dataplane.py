@@ -107,8 +107,8 @@ class DataPlane:
         model = self.repository.get(name, version)
         try:
             self._check_takes_requests(model)
-        except UnavailableError:
-            self._metrics.ended(name, model.priority, "refused")
+        except UnavailableError as error:
+            self._ended(model, model.priority, error)
             raise
         return model
 
@@ -146,13 +146,13 @@ class DataPlane:
             )
             self._engine.submit(ticket)
         except RequestError as error:
-            self._metrics.ended(model.name, priority, _outcome(error))
+            self._ended(model, priority, error)
             raise
         return ticket
 
     def count_refusal(self, model: ServedModel, error: RequestError) -> None:
         """Count a request that ended before it could be submitted."""
-        self._metrics.ended(model.name, model.priority, _outcome(error))
+        self._ended(model, model.priority, error)
 
     def abandon(self, ticket: Ticket) -> None:
         """Drop a request whose caller has gone."""
@@ -170,9 +170,13 @@ class DataPlane:
         except RequestError as error:
             if not isinstance(error, AbandonedError):
                 model.statistics.fail.add(self._clock.now() - ticket.arrived)
-            self._metrics.ended(ticket.model, ticket.priority, _outcome(error))
+            self._ended(model, ticket.priority, error)
             raise
-        total = self._clock.now() - ticket.arrived
+        now = self._clock.now()
+        total = now - ticket.arrived
+        model.standing.answered(total, now)
+        if model.patience is not None:
+            model.patience.observe(total)
         model.statistics.success.add(total)
         model.statistics.queue.add(answer.queue_seconds)
         self._metrics.answered(
@@ -237,6 +241,13 @@ class DataPlane:
         models = self.repository.models if name is None else [self.repository.get(name, version)]
         return {"model_stats": [m.statistics.as_json(m.name, m.config.version) for m in models]}
 
+    def _ended(self, model: ServedModel, priority: Priority, error: RequestError) -> None:
+        """Count a request that was not answered."""
+        outcome = _outcome(error)
+        self._metrics.ended(model.name, priority, outcome)
+        if outcome in _MISSES:
+            model.standing.missed(outcome, str(error), self._clock.now())
+
     def _check_takes_requests(self, model: ServedModel) -> None:
         if self.draining:
             raise UnavailableError("the server is shutting down", retry_after_seconds=1.0)
@@ -258,6 +269,10 @@ class DataPlane:
                     f"unexpected inference output '{output.name}' for model '{model.name}'; "
                     f"expected: {', '.join(sorted(known))}"
                 )
+
+
+_MISSES = frozenset(("expired", "refused", "failed"))
+"""How requests end that a client may hold against the model."""
 
 
 def _outcome(error: RequestError) -> str:

@@ -10,7 +10,7 @@ from typing import cast
 
 from treadle.clock import Clock
 from treadle.errors import AbandonedError, DeadlineError, ModelError, RequestError, UnavailableError
-from treadle.schedule import Batch, Capacity, Entry, RequestQueue
+from treadle.schedule import Batch, BatchRule, Capacity, Entry, RequestQueue
 from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ServedModel
 from treadle.serve.running import Outputs, RunningBatch
@@ -33,12 +33,14 @@ class Engine:
         queue: RequestQueue,
         capacity: Capacity,
         models: Mapping[str, ServedModel],
+        rules: Mapping[str, BatchRule],
         clock: Clock,
         metrics: ServeMetrics,
     ) -> None:
         self._queue = queue
         self._capacity = capacity
         self._models = models
+        self._rules = rules
         self._clock = clock
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
@@ -79,12 +81,14 @@ class Engine:
                 retry_after_seconds=self._backlog_seconds(model, waiting),
             )
         expected = model.latency.estimate(ticket.rows, ticket.arrived) or 0.0
-        ticket.latest_start = ticket.deadline - expected
+        late = ticket.due if model.config.when_late == "refuse" else ticket.deadline
+        ticket.latest_start = min(late, ticket.deadline) - expected
         if ticket.latest_start < ticket.arrived:
             raise DeadlineError(
-                f"the request times out in {ticket.deadline - ticket.arrived:.3g} s and model "
+                f"the request times out in {late - ticket.arrived:.3g} s and model "
                 f"'{ticket.model}' takes {expected:.3g} s"
             )
+        self._rules[ticket.model].arrived(ticket.rows, ticket.arrived)
         self._open.add(ticket)
         self._queue.push(ticket)
         self.wake()
@@ -147,7 +151,7 @@ class Engine:
     def _ready(self, name: str) -> bool:
         """Whether a worker could take a batch: an idle one, or, if it will be full, a busy one."""
         model = self._models[name]
-        full = self._queue.waiting(name) >= model.config.max_batch
+        full = self._queue.waiting(name) >= model.most_rows
         return self._idle_worker(model) is not None or (
             full and self._worker_to_send_ahead(model) is not None
         )
@@ -236,6 +240,7 @@ class Engine:
         model = running.model
         seconds = answer.input_seconds + answer.run_seconds + answer.output_seconds
         model.latency.observe(running.rows, seconds, now)
+        model.standing.ran(running.rows)
         model.statistics.executed(
             requests=len(running.tickets),
             rows=running.rows,

@@ -6,7 +6,9 @@ import enum
 from collections.abc import Iterable, Sequence
 
 from treadle.predict import BatchLatency
+from treadle.schedule import BatchRule, FixedBatch, ObjectiveBatch, Patience
 from treadle.serve.config import ModelConfig
+from treadle.serve.standing import Standing
 from treadle.serve.statistics import ModelStatistics
 from treadle.serve.worker.group import WorkerGroup
 from treadle.serve.worker.process import WorkerProcess
@@ -37,6 +39,34 @@ class ServedModel:
         self.group: WorkerGroup | None = None
         self.latency = BatchLatency()
         self.statistics = ModelStatistics()
+        self.standing = Standing(config.p99_seconds)
+        self.bounds: dict[str, int] = {}
+        """What else bounds a batch's rows now, by who says so."""
+        whole = config.p99_seconds if config.use_whole_objective else None
+        self.patience = None if whole is None else Patience(whole)
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows a batch may hold now."""
+        return min([self.config.max_batch, *self.bounds.values()])
+
+    def batch_rule(self, *, by_objective: bool) -> BatchRule:
+        """How its batches are sized.
+
+        Args:
+            by_objective: Whether by what is promised, if anything is.
+        """
+        config, patience = self.config, self.patience
+        if config.p99_seconds is None or not by_objective:
+            return FixedBatch(config.max_batch, config.max_delay_seconds)
+        return ObjectiveBatch(
+            config.p99_seconds,
+            lambda: self.most_rows,
+            self.latency.expect,
+            lambda: self.latency.margin,
+            max_delay_seconds=config.max_delay_seconds,
+            patience=None if patience is None else lambda: patience.seconds,
+        )
 
     @property
     def ready(self) -> bool:
