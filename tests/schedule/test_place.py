@@ -94,6 +94,14 @@ def test_a_closed_device_takes_nothing() -> None:
     assert places(plan([closed, gpu("b", 80)], (need(1), [1]))) == {1: ("b",)}
 
 
+def test_a_job_of_another_user_goes_where_no_mps_daemon_of_the_nodes_is() -> None:
+    parallel, guest = replace(gpu("a", 24), single=True), replace(need(20), guest=True)
+    assert places(plan([parallel, gpu("b", 80)], (guest, [1]))) == {1: ("b",)}
+    found = plan([parallel], (guest, [1]), (need(20), [2]))
+    assert places(found) == {2: ("a",)}
+    assert found.waiting == {0: "is not of the node's user: needs a GPU in turns mode"}
+
+
 def test_cores_are_taken_as_well_as_memory() -> None:
     found = plan([cpu(cores=3)], (need(1, gpus=0, share=2), [1, 2]), (need(1, 0, 1), [3]))
     assert places(found) == {1: ("cpu",), 3: ("cpu",)}

@@ -29,6 +29,8 @@ class NodeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_format: Literal["text", "json"] = "text"
     drain_seconds: Delay = 30.0
     devices: str = "auto"
+    group: str = ""
+    """Of users that share the node; empty: it is its own user's."""
 
 
 class HttpTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -92,13 +92,14 @@ class Jobs:
 
         Raises:
             InvalidRequestError: If a job it is to wait for is not there, or it never could start.
+            ForbiddenError: If the node cannot run jobs of that user.
             UnavailableError: If the database cannot be written.
         """
         spec = submission.job
-        if problem := self._starter.why_not(spec, caller):
-            raise InvalidRequestError(problem)
+        if problem := self._starter.why_not(caller):
+            raise ForbiddenError(problem)
         rooms = self._rooms()
-        need = self._starter.need(spec, rooms)
+        need = self._starter.need(spec, rooms, caller.uid)
         if problem := cannot_ever(need, [room for room in rooms if room.is_gpu == bool(need.gpus)]):
             raise InvalidRequestError(f"it can never start here: {problem}")
         specs = [replace(spec, array_index=index) for index in submission.array] or [spec]

@@ -202,7 +202,7 @@ class Runner:
         ]
 
     def _need(self, job: Job) -> Need:
-        return self._starter.need(job.spec, self._rooms())
+        return self._starter.need(job.spec, self._rooms(), job.uid)
 
     def _take(self, action: Action) -> Job:
         """Take a job out of the queue, with what it gets."""

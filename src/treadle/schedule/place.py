@@ -25,6 +25,8 @@ class Need:
     """Of a GPU's compute, or cores of the CPU."""
     gpus: int
     """How many GPUs; 0 is a place on the CPU."""
+    guest: bool = False
+    """Whether it is of another user than the node's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Room:
     free_memory_bytes: int
     free_share: float
     single: bool = False
-    """Whether only jobs of one GPU can run there."""
+    """Whether only jobs of one GPU, and of the node's own user, can run there."""
     closed: str = ""
     """Why nothing may start there now; empty if it may."""
 
@@ -104,7 +106,7 @@ def _choose(
         (free[room.uuid][0] - need.memory_bytes, free[room.uuid][1] - need.share, room.uuid)
         for room in possible
         if not room.closed
-        and not (room.single and count > 1)
+        and not (room.single and (count > 1 or need.guest))
         and free[room.uuid][0] >= need.memory_bytes
         and free[room.uuid][1] >= need.share - _ROUNDING
     )
@@ -131,7 +133,9 @@ def _why(
     if len(open_rooms) < count:
         return "; ".join(sorted({room.closed for room in possible if room.closed}))
     shared = [room for room in open_rooms if not room.single]
-    if count > 1 and len(shared) < count:
+    if (count > 1 or need.guest) and len(shared) < count:
+        if need.guest and count == 1:
+            return "is not of the node's user: needs a GPU in turns mode"
         return f"needs {count} {what}s in turns mode, there are {len(shared)}"
     if count > 1 and fitting:
         return f"needs {count} {what}s with room, {fitting} have it"
