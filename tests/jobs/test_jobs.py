@@ -179,6 +179,35 @@ async def test_a_long_chain_falls_as_one(queue: Queue) -> None:
     assert queue.jobs.counts() == {}
 
 
+async def test_many_that_need_one_job_fall_with_it_and_leave_others_their_turn(
+    queue: Queue,
+) -> None:
+    first = await queue.one(FOREVER)
+    many = await queue.submit("true", array=range(5000), after=(first,))
+    await queue.jobs.cancel(first, ME)
+    turns = 0
+    while not many[-1].state.over:
+        turns += 1
+        assert {queue.jobs.told(job)["reason"] for job in (many[0], many[-1])} <= {
+            f"waits for job {first}",
+            f"needs job {first}, which is cancelled",
+        }
+        await asyncio.sleep(0)
+    assert turns > 50
+    assert {job.state for job in many} == {TaskState.CANCELLED}
+    assert {job.attempt for job in many} == {0}
+
+
+async def test_who_needs_two_jobs_does_not_start_when_one_has_failed(queue: Queue) -> None:
+    bad, good = await queue.one(FOREVER), await queue.one(FOREVER)
+    many = await queue.submit("true", array=range(500), after=(bad, good))
+    for number in (bad, good):
+        await queue.comes_to(number, TaskState.RUNNING)
+    ended = [queue.jobs.cancel(bad, ME), queue.jobs.end(good, "enough")]
+    await asyncio.gather(*ended)
+    assert {(await queue.over(job.id)).attempt for job in many} == {0}
+
+
 @pytest.mark.parametrize("command", ["exit 0", "exit 1"])
 async def test_a_job_that_ends_while_another_is_queued_after_it(
     queue: Queue, folder: Path, command: str

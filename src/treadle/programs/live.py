@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from treadle.errors import UnavailableError
 from treadle.programs import table
@@ -16,6 +17,7 @@ from treadle.programs.store import Store
 
 _log = logging.getLogger("treadle.jobs")
 _COMPLAIN_SECONDS = 10.0
+_SAVED_AT_ONCE = 100
 
 
 class Live:
@@ -62,34 +64,44 @@ class Live:
         assert number in self._jobs
         return self._over.setdefault(number, asyncio.Event())
 
-    def write(self, job: Job) -> asyncio.Future[None]:
-        """Write a job as it is now."""
-        written, now = copy.copy(job), time.time()
-        return self._store.write(lambda connection: table.save(connection, written, now))
+    def write(self, *jobs: Job) -> asyncio.Future[None]:
+        """Write jobs as they are now."""
+        written, now = [copy.copy(job) for job in jobs], time.time()
 
-    def save(self, job: Job) -> asyncio.Task[bool]:
-        """Write a job; whether the disk has taken it. If not, it is written again later."""
-        writing = self.write(job)
-        return self._background.spawn(self._saved(job, writing, is_over=job.state.over))
+        def save(connection: sqlite3.Connection) -> None:
+            for job in written:
+                table.save(connection, job, now)
+
+        return self._store.write(save)
+
+    def save(self, *jobs: Job) -> asyncio.Task[bool]:
+        """Write jobs; whether the disk has taken them. If not, they are written again later."""
+        over = [job for job in jobs if job.state.over]
+        return self._background.spawn(self._saved(jobs, over, self.write(*jobs)))
 
     async def save_again(self) -> None:
         """Write what the disk has not taken."""
         again = [self._jobs[number] for number in self._unsaved if number in self._jobs]
-        if again:
-            await asyncio.gather(*(self.save(job) for job in again))
+        for begin in range(0, len(again), _SAVED_AT_ONCE):
+            if not await self.save(*again[begin : begin + _SAVED_AT_ONCE]):
+                break
 
-    async def _saved(self, job: Job, writing: asyncio.Future[None], *, is_over: bool) -> bool:
+    async def _saved(
+        self, jobs: Sequence[Job], over: Sequence[Job], writing: asyncio.Future[None]
+    ) -> bool:
+        numbers = [job.id for job in jobs]
         try:
             await writing
         except UnavailableError as error:
-            self._unsaved.add(job.id)
+            self._unsaved.update(numbers)
             self._complain(error)
             return False
-        self._unsaved.discard(job.id)
-        if is_over and self._jobs.pop(job.id, None) is not None:
-            if (event := self._over.pop(job.id, None)) is not None:
-                event.set()
-            self._on_over(job)
+        self._unsaved.difference_update(numbers)
+        for job in over:
+            if self._jobs.pop(job.id, None) is not None:
+                if (event := self._over.pop(job.id, None)) is not None:
+                    event.set()
+                self._on_over(job)
         return True
 
     def _complain(self, error: UnavailableError) -> None:

@@ -79,10 +79,10 @@ class Waiting:
         job, need = self._jobs.pop(number), self._needs.pop(number)
         self._leave(number, need)
         for other in self._missing.pop(number, ()):
-            waited = self._dependents[other]
+            waited = self._dependents.get(other, set())  # none if it is over
             waited.discard(number)
             if not waited:
-                del self._dependents[other]
+                self._dependents.pop(other, None)
         return job
 
     def _leave(self, number: int, need: Need) -> None:
@@ -92,15 +92,20 @@ class Waiting:
                 del self._lines[need]
 
     def ended(self, number: int, state: TaskState) -> list[int]:
-        """A job is over. Returns those that waited for it and never can start now."""
+        """A job is over. Returns those that waited for it and never can start now.
+
+        They wait for it until they are taken away.
+        """
         waited = self._dependents.pop(number, set())
+        if state is not TaskState.FINISHED:
+            return sorted(waited)
         for other in waited:
             missing = self._missing[other]
             missing.discard(number)
-            if state is TaskState.FINISHED and not missing:
+            if not missing:
                 del self._missing[other]
                 self.look_again(self._jobs[other])
-        return [] if state is TaskState.FINISHED else sorted(waited)
+        return []
 
     def kinds(self, most: int) -> list[Kind]:
         """What is ready, at most so many of each kind."""

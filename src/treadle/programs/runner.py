@@ -7,7 +7,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from treadle.programs.holding import Gatekeeper
 from treadle.programs.leftovers import end_marked
 from treadle.programs.live import Live
 from treadle.programs.pausing import Pauses
+from treadle.programs.places import Places
 from treadle.programs.queue import Waiting
 from treadle.programs.retention import tidy
 from treadle.programs.spawner import Spawner
@@ -26,7 +26,7 @@ from treadle.programs.spec import Job
 from treadle.programs.starting import Starter
 from treadle.programs.store import Store
 from treadle.programs.supervisor.program import PASSING
-from treadle.schedule.place import Need, Room, best_fit
+from treadle.schedule.place import Room, best_fit
 from treadle.types import Action, ActionKind, Plan, TaskState
 
 _log = logging.getLogger("treadle.jobs")
@@ -34,6 +34,8 @@ _STARTS_AT_ONCE = 16
 _RETRY_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 """How often the queue is looked at though nothing has happened: memory of others may come free."""
+_CANCELLED_AT_ONCE = 50
+"""Of the jobs that need one that has failed, between two moments for others."""
 _MOST_REFUSALS = 3
 """So often a supervisor may fail to start a job until that is the job's failure."""
 
@@ -62,13 +64,13 @@ class Runner:
             background: Runs what goes on beside the callers.
             spawner: Starts supervisors.
         """
-        self._store, self._folder, self._starter, self._rooms = store, folder, starter, rooms
+        self._store, self._folder, self._starter = store, folder, starter
         self._background, self._spawner = background, spawner
         self.live = Live(store, background, self._on_over)
         self.waiting = Waiting()
         self._pauses = Pauses(gatekeeper, self.live, background)
         self._again_soon: dict[int, str] = {}
-        self._taken: dict[int, Need] = {}
+        self._places = Places(starter, rooms)
         self._attempts: dict[int, Attempt] = {}
         self._refusals: dict[int, int] = {}
         self._look = asyncio.Event()
@@ -83,7 +85,7 @@ class Runner:
             if job.state is TaskState.QUEUED:
                 await self.queue(job)
             else:
-                self._taken[job.id] = self._need(job)
+                self._places.take(job)
                 self._follow(job, self._attempt(job))
         self._background.spawn(self._look_after())
 
@@ -106,7 +108,7 @@ class Runner:
         """
         states = await self._states(job.spec.after, known or {}) if job.spec.after else {}
         missing = [number for number, state in states.items() if not state.over]
-        self.waiting.add(job, self._need(job), missing)
+        self.waiting.add(job, self._places.need(job), missing)
         failed = [n for n, s in states.items() if s.over and s is not TaskState.FINISHED]
         if job.cancelled:
             self.finish(job, TaskState.CANCELLED, job.reason)
@@ -152,9 +154,9 @@ class Runner:
         await self._pauses.hold_newcomers()
         if not len(self.waiting) or time.monotonic() < self._paused_until:
             return
-        starting = sum(self.live[n].state is TaskState.STARTING for n in self._taken)
+        starting = sum(job.state is TaskState.STARTING for job in self._places)
         most = max(0, _STARTS_AT_ONCE - starting)
-        plan = best_fit(self.waiting.kinds(max(1, most)), self._free(), most)
+        plan = best_fit(self.waiting.kinds(max(1, most)), self._places.free(), most)
         self.waiting.explain(plan.waiting)
         await self.execute(plan)
 
@@ -182,34 +184,12 @@ class Runner:
             _log.error("%s", why)
         self._paused_until = time.monotonic() + _RETRY_SECONDS
 
-    def _free(self) -> list[Room]:
-        """The rooms less what jobs have taken."""
-        memory: dict[str, int] = {}
-        share: dict[str, float] = {}
-        for number, need in self._taken.items():
-            for uuid in self.live[number].devices:
-                memory[uuid] = memory.get(uuid, 0) + need.memory_bytes
-                share[uuid] = share.get(uuid, 0.0) + need.share
-        return [
-            replace(
-                room,
-                free_memory_bytes=min(
-                    room.free_memory_bytes, room.memory_bytes - memory.get(room.uuid, 0)
-                ),
-                free_share=room.free_share - share.get(room.uuid, 0.0),
-            )
-            for room in self._rooms()
-        ]
-
-    def _need(self, job: Job) -> Need:
-        return self._starter.need(job.spec, self._rooms(), job.uid)
-
     def _take(self, action: Action) -> Job:
         """Take a job out of the queue, with what it gets."""
         job = self.waiting.take(action.task)
         job.state, job.reason, job.devices = TaskState.STARTING, "", action.devices
         job.attempt += 1
-        self._taken[job.id] = self._need(job)
+        self._places.take(job)
         return job
 
     async def _start(self, job: Job) -> None:
@@ -354,12 +334,12 @@ class Runner:
         if job.cancelled:
             self._over(job, TaskState.CANCELLED, job.reason)
             return
-        self._taken.pop(job.id, None)
+        self._places.leave(job)
         self._attempts.pop(job.id, None)
         self._again_soon.pop(job.id, None)
         job.state, job.reason, job.devices = TaskState.QUEUED, reason, ()
         job.started_at = job.ended_at = job.exit_code = job.signal = None
-        self.waiting.add(job, self._need(job))
+        self.waiting.add(job, self._places.need(job))
         self.live.save(job)
 
     def _over(self, job: Job, state: TaskState, reason: str) -> None:
@@ -367,23 +347,30 @@ class Runner:
         self.live.save(job)
 
     def finish(self, job: Job, state: TaskState, reason: str) -> None:
-        """A job is over, which its caller writes; so are those that waited for it to succeed."""
+        """A job is over, which its caller writes; so are, soon, those that need it to succeed."""
         self._end(job, state, reason)
-        ended = [job]
-        while ended:
-            first = ended.pop()
-            for number in self.waiting.ended(first.id, first.state):
-                other = self.live[number]
-                if not other.state.over:
-                    why = f"needs job {first.id}, which is {first.state}"
-                    self._end(other, TaskState.CANCELLED, why)
-                    self.live.save(other)
-                    ended.append(other)
+        if doomed := self.waiting.ended(job.id, job.state):
+            self._background.spawn(self._cancel(doomed, f"needs job {job.id}, which is {state}"))
+
+    async def _cancel(self, numbers: Sequence[int], reason: str) -> None:
+        """End jobs that never can start: there may be very many, and others want their turn."""
+        for begin in range(0, len(numbers), _CANCELLED_AT_ONCE):
+            some = [
+                self.live[n]
+                for n in numbers[begin : begin + _CANCELLED_AT_ONCE]
+                if n in self.waiting
+            ]
+            for job in some:
+                self.finish(job, TaskState.CANCELLED, reason)
+            if some:
+                self.live.save(*some)
+            await asyncio.sleep(0)
 
     def _end(self, job: Job, state: TaskState, reason: str) -> None:
         if job.id in self.waiting:
             self.waiting.take(job.id)
-        for held in (self._taken, self._attempts, self._refusals, self._again_soon):
+        self._places.leave(job)
+        for held in (self._attempts, self._refusals, self._again_soon):
             held.pop(job.id, None)
         job.state, job.reason = state, reason
         if job.ended_at is None:

@@ -1,0 +1,58 @@
+"""What jobs need of the devices, and what those that have a place have taken of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from treadle.programs.spec import Job
+from treadle.programs.starting import Starter
+from treadle.schedule.place import Need, Room
+
+
+class Places:
+    """The jobs that have a place."""
+
+    def __init__(self, starter: Starter, rooms: Callable[[], Sequence[Room]]) -> None:
+        """Begin with none.
+
+        Args:
+            starter: Knows what a job needs.
+            rooms: The devices, with what others than jobs have taken.
+        """
+        self._starter, self._rooms = starter, rooms
+        self._taken: dict[int, tuple[Job, Need]] = {}
+
+    def __iter__(self) -> Iterator[Job]:
+        return (job for job, _ in self._taken.values())
+
+    def need(self, job: Job) -> Need:
+        """What a job needs of each of its devices."""
+        return self._starter.need(job.spec, self._rooms(), job.uid)
+
+    def take(self, job: Job) -> None:
+        """Give a job its place: its devices are known."""
+        self._taken[job.id] = job, self.need(job)
+
+    def leave(self, job: Job) -> None:
+        """Take a job's place back, if it has one."""
+        self._taken.pop(job.id, None)
+
+    def free(self) -> list[Room]:
+        """The rooms less what jobs have taken."""
+        memory: dict[str, int] = {}
+        share: dict[str, float] = {}
+        for job, need in self._taken.values():
+            for uuid in job.devices:
+                memory[uuid] = memory.get(uuid, 0) + need.memory_bytes
+                share[uuid] = share.get(uuid, 0.0) + need.share
+        return [
+            replace(
+                room,
+                free_memory_bytes=min(
+                    room.free_memory_bytes, room.memory_bytes - memory.get(room.uuid, 0)
+                ),
+                free_share=room.free_share - share.get(room.uuid, 0.0),
+            )
+            for room in self._rooms()
+        ]
