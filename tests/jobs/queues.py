@@ -30,7 +30,13 @@ OVER = [state for state in TaskState if state.over]
 class Queue:
     """One life of a queue; another on the same folder goes on with it."""
 
-    def __init__(self, folder: Path, cores: float = 16, keep: int = 10_000) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cores: float = 16,
+        keep: int = 10_000,
+        reserve_after_seconds: float = 1e9,
+    ) -> None:
         self.folder = folder
         self.store = Store(folder / "jobs.db")
         rooms = [Room("cpu", False, 64 * GIB, cores, 64 * GIB, cores)]
@@ -42,6 +48,7 @@ class Queue:
             Gatekeeper(folder / "turnstiles"),
             lambda: rooms,
             keep,
+            reserve_after_seconds,
         )
         self.seen: list[Job] = []
         self._closed = False

@@ -152,7 +152,12 @@ class NodeJobs:
             turnstiles, self._folder, self._config.memory_fraction, parallel=modes.environment
         )
         keeper = Gatekeeper(turnstiles, queue_name(self._folder))
-        jobs = Jobs(store, self._folder, starter, keeper, self.rooms, self._config.keep)
+        config = self._config
+        jobs = Jobs(
+            *(store, self._folder, starter, keeper, self.rooms),
+            keep=config.keep,
+            reserve_after_seconds=config.reserve_after_seconds,
+        )
         self._opened = jobs
         await jobs.start()
         await modes.start()

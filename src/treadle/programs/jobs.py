@@ -34,6 +34,8 @@ from treadle.types import Plan, TaskState
 
 USUALLY_KEPT = 10_000
 """Jobs that are over and can still be looked at."""
+USUALLY_RESERVED_AFTER_SECONDS = 600.0
+"""For a job that has waited so long, devices are kept free."""
 _QUEUED_AT_ONCE = 100
 """Jobs of an array between two moments for others."""
 _COMING_SECONDS = 0.02
@@ -61,13 +63,21 @@ class Jobs:
         gatekeeper: Gatekeeper,
         rooms: Callable[[], Sequence[Room]],
         keep: int = USUALLY_KEPT,
+        reserve_after_seconds: float = USUALLY_RESERVED_AFTER_SECONDS,
     ) -> None:
         """Prepare; see ``Runner`` and ``Retention``."""
         self._store, self._starter, self._rooms = store, starter, rooms
         self._background = Background()
         self._spawner = Spawner()
         self._runner = Runner(
-            store, folder, starter, gatekeeper, rooms, self._background, self._spawner
+            store,
+            folder,
+            starter,
+            gatekeeper,
+            rooms,
+            self._background,
+            self._spawner,
+            reserve_after_seconds,
         )
         self._retention = Retention(store, folder, keep, self._needed)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from treadle.programs.spec import Job
 from treadle.programs.starting import Starter
 from treadle.schedule.place import Need, Room
+from treadle.types import TaskState
 
 
 class Places:
@@ -40,19 +42,35 @@ class Places:
 
     def free(self) -> list[Room]:
         """The rooms less what jobs have taken."""
-        memory: dict[str, int] = {}
-        share: dict[str, float] = {}
+        taken, lasting = _Sums(), _Sums()
         for job, need in self._taken.values():
             for uuid in job.devices:
-                memory[uuid] = memory.get(uuid, 0) + need.memory_bytes
-                share[uuid] = share.get(uuid, 0.0) + need.share
+                taken.add(uuid, need)
+                if job.spec.service or job.state is TaskState.PAUSED:
+                    lasting.add(uuid, need)
         return [
             replace(
                 room,
                 free_memory_bytes=min(
-                    room.free_memory_bytes, room.memory_bytes - memory.get(room.uuid, 0)
+                    room.free_memory_bytes, room.memory_bytes - taken.memory[room.uuid]
                 ),
-                free_share=room.free_share - share.get(room.uuid, 0.0),
+                free_share=room.free_share - taken.share[room.uuid],
+                lasting_memory_bytes=max(
+                    room.memory_bytes - room.free_memory_bytes, lasting.memory[room.uuid]
+                ),
+                lasting_share=lasting.share[room.uuid],
             )
             for room in self._rooms()
         ]
+
+
+class _Sums:
+    """Of needs, by device."""
+
+    def __init__(self) -> None:
+        self.memory: defaultdict[str, int] = defaultdict(int)
+        self.share: defaultdict[str, float] = defaultdict(float)
+
+    def add(self, uuid: str, need: Need) -> None:
+        self.memory[uuid] += need.memory_bytes
+        self.share[uuid] += need.share

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from treadle.programs.spec import Job
@@ -16,13 +17,14 @@ class _Line:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.ready: set[int] = set()
+        self.ready: dict[int, float] = {}
+        """With the moment from which it could have been started."""
         self.why = ""
         self._heap: list[int] = []
 
-    def add(self, job: int) -> None:
+    def add(self, job: int, now: float) -> None:
         if job not in self.ready:
-            self.ready.add(job)
+            self.ready[job] = now
             heapq.heappush(self._heap, job)
 
     def oldest(self, most: int) -> list[int]:
@@ -40,7 +42,8 @@ class _Line:
 class Waiting:
     """Queued jobs. Each is ready, held by somebody, or waits for other jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._jobs: dict[int, Job] = {}
         self._needs: dict[int, Need] = {}
         self._lines: dict[Need, _Line] = {}
@@ -72,7 +75,7 @@ class Waiting:
             return
         if need not in self._lines:
             self._lines[need] = _Line(next(self._numbers))
-        self._lines[need].add(job.id)
+        self._lines[need].add(job.id, self._clock())
 
     def take(self, number: int) -> Job:
         """Take a job out of the line."""
@@ -87,7 +90,7 @@ class Waiting:
 
     def _leave(self, number: int, need: Need) -> None:
         if (line := self._lines.get(need)) is not None:
-            line.ready.discard(number)
+            line.ready.pop(number, None)
             if not line.ready:
                 del self._lines[need]
 
@@ -109,9 +112,11 @@ class Waiting:
 
     def kinds(self, most: int) -> list[Kind]:
         """What is ready, at most so many of each kind."""
-        return [
-            Kind(line.number, need, tuple(line.oldest(most))) for need, line in self._lines.items()
-        ]
+        now, found = self._clock(), []
+        for need, line in self._lines.items():
+            jobs = tuple(line.oldest(most))
+            found.append(Kind(line.number, need, jobs, now - line.ready[jobs[0]] if jobs else 0.0))
+        return found
 
     def explain(self, waiting: Mapping[int, str]) -> None:
         """Keep why the rest waits, by number of kind."""

@@ -52,6 +52,7 @@ class Runner:
         rooms: Callable[[], Sequence[Room]],
         background: Background,
         spawner: Spawner,
+        reserve_after_seconds: float,
     ) -> None:
         """Prepare.
 
@@ -63,9 +64,11 @@ class Runner:
             rooms: The devices, with what others than jobs have taken.
             background: Runs what goes on beside the callers.
             spawner: Starts supervisors.
+            reserve_after_seconds: For a job that has waited so long, devices are kept free.
         """
         self._store, self._folder, self._starter = store, folder, starter
         self._background, self._spawner = background, spawner
+        self._reserve_after_seconds = reserve_after_seconds
         self.live = Live(store, background, self._on_over)
         self.waiting = Waiting()
         self._pauses = Pauses(gatekeeper, self.live, background)
@@ -156,7 +159,8 @@ class Runner:
             return
         starting = sum(job.state is TaskState.STARTING for job in self._places)
         most = max(0, _STARTS_AT_ONCE - starting)
-        plan = best_fit(self.waiting.kinds(max(1, most)), self._places.free(), most)
+        kinds = self.waiting.kinds(max(1, most))
+        plan = best_fit(kinds, self._places.free(), most, self._reserve_after_seconds)
         self.waiting.explain(plan.waiting)
         await self.execute(plan)
 
