@@ -242,6 +242,11 @@ class NodeJobs:
             self._rooms, self._looked_at = find_rooms(self._snapshot(), self._cpu, self._modes), now
         return self._rooms
 
+    def drain(self) -> None:
+        """Start nothing more."""
+        if self._opened is not None:
+            self._opened.drain()
+
     async def close(self) -> None:
         """Let go: what runs goes on."""
         self._jobs, self._reason = None, "the node is ending"

@@ -86,6 +86,10 @@ class Jobs:
         await self._runner.start()
         self._background.spawn(self._retention.run())
 
+    def drain(self) -> None:
+        """Start nothing more: the node is about to end."""
+        self._runner.drain()
+
     async def close(self) -> None:
         """Let go of what runs: it goes on."""
         await self._background.close()

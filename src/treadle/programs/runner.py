@@ -78,6 +78,7 @@ class Runner:
         self._refusals: dict[int, int] = {}
         self._look = asyncio.Event()
         self._paused_until = float("-inf")
+        self._draining = False
 
     async def start(self) -> None:
         """Take up what an earlier node has left: adopt what runs, queue what waits."""
@@ -91,6 +92,10 @@ class Runner:
                 self._places.take(job)
                 self._follow(job, self._attempt(job))
         self._background.spawn(self._look_after())
+
+    def drain(self) -> None:
+        """Start nothing more from the queue."""
+        self._draining = True
 
     def look(self) -> None:
         """See soon whether something can be started."""
@@ -155,7 +160,7 @@ class Runner:
     async def _pass(self) -> None:
         await self.live.save_again()
         await self._pauses.hold_newcomers()
-        if not len(self.waiting) or time.monotonic() < self._paused_until:
+        if self._draining or not len(self.waiting) or time.monotonic() < self._paused_until:
             return
         starting = sum(job.state is TaskState.STARTING for job in self._places)
         most = max(0, _STARTS_AT_ONCE - starting)
@@ -315,6 +320,8 @@ class Runner:
             self._over(job, TaskState.CANCELLED, job.reason)
         elif again is not None and ending.told:
             self._again(job, again)
+        elif ending.interrupted:
+            self._interrupted(job, ending.reason)
         elif ending.exit_code == 0 and not ending.told:
             self._over(job, TaskState.FINISHED, ending.reason)
         else:
@@ -322,6 +329,14 @@ class Runner:
                 f"signal {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"
             )
             self._failed(job, TaskState.FAILED, reason, final=ending.told)
+
+    def _interrupted(self, job: Job, reason: str) -> None:
+        """An attempt was ended with the machine: another one costs no retry, if it has any left."""
+        if job.failures < job.spec.retries:
+            self._again(job, reason)
+            self._pause("")  # this node may be about to be told to end, too
+        else:
+            self._over(job, TaskState.LOST, reason)
 
     def _failed(self, job: Job, state: TaskState, reason: str, *, final: bool = False) -> None:
         """An attempt has failed: another one, if there are any left."""
