@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import sqlite3
 import threading
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle.programs.attempt import MARK
-from treadle.programs.holding import Gatekeeper
+from treadle.programs.holding import Gatekeeper, queue_name
 from treadle.programs.jobs import Caller, Jobs
 from treadle.programs.leftovers import end_marked
 from treadle.programs.spec import Job, JobSpec, Submission
@@ -135,8 +137,19 @@ class Queue:
         return f"{MARK}={self.starter.mark(job)}"
 
     async def clear(self) -> None:
-        """End everything."""
-        for job in self.seen:
-            if job.attempt and not job.state.over:
-                await asyncio.to_thread(end_marked, self.mark(job))
+        """End everything, also what was about to be started."""
         await self.close()
+        for lock in self.folder.glob("*/*/lock"):
+            await asyncio.to_thread(self._end, lock)
+
+    def _end(self, lock: Path) -> None:
+        """End an attempt, until nobody watches it any more."""
+        *_, number, attempt, _ = lock.parts
+        with contextlib.suppress(FileNotFoundError), lock.open() as file:  # one that has ended
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    end_marked(f"{MARK}={number}.{attempt}.{queue_name(self.folder)}")
+                else:
+                    return
