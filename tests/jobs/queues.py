@@ -16,6 +16,7 @@ from treadle.programs.attempt import MARK
 from treadle.programs.holding import Gatekeeper, queue_name
 from treadle.programs.jobs import Caller, Jobs
 from treadle.programs.leftovers import end_marked
+from treadle.programs.limits import HostLimits
 from treadle.programs.spec import Job, JobSpec, Submission
 from treadle.programs.starting import Starter
 from treadle.programs.store import Store
@@ -38,11 +39,12 @@ class Queue:
         cores: float = 16,
         keep: int = 10_000,
         reserve_after_seconds: float = 1e9,
+        limits: HostLimits | None = None,
     ) -> None:
         self.folder = folder
         self.store = Store(folder / "jobs.db")
         rooms = [Room("cpu", False, 64 * GIB, cores, 64 * GIB, cores)]
-        self.starter = Starter(folder / "turnstiles", folder)
+        self.starter = Starter(folder / "turnstiles", folder, limits=limits)
         self.jobs = Jobs(
             self.store,
             folder,

@@ -263,13 +263,16 @@ class Jobs:
         await self._save(job)
         return job
 
-    async def end(self, number: int, reason: str) -> None:
+    async def end(self, number: int, reason: str) -> bool:
         """Have a job's attempt ended; that counts as its failure, not as cancelled.
+
+        Returns:
+            Whether its supervisor was told.
 
         Raises:
             NotFoundError: If there is none of that number.
         """
-        self._runner.end(await self.get(number), reason)
+        return self._runner.end(await self.get(number), reason)
 
     async def execute(self, plan: Plan) -> None:
         """Do what a plan says: start, pause, resume, stop. What has gone on meanwhile stays."""

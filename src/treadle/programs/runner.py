@@ -12,10 +12,9 @@ from typing import Any
 
 from treadle.errors import UnavailableError
 from treadle.programs import table
-from treadle.programs.attempt import MARK, Attempt, Ending, Fate
+from treadle.programs.attempt import Attempt, Ending, Fate
 from treadle.programs.background import Background
 from treadle.programs.holding import Gatekeeper
-from treadle.programs.leftovers import end_marked
 from treadle.programs.live import Live
 from treadle.programs.pausing import Pauses
 from treadle.programs.places import Places
@@ -240,7 +239,7 @@ class Runner:
         if fate is Fate.NEVER_BEGUN:
             self._refused(job, attempt)
         elif fate is Fate.LOST or ending is None:
-            left = await asyncio.to_thread(end_marked, f"{MARK}={self._starter.mark(job)}")
+            left = await asyncio.to_thread(self._starter.end_left, job)
             complaint = attempt.complaint()
             reason = f"its supervisor was killed; {left} of its processes were ended" + (
                 f" ({complaint})" if complaint else ""
@@ -301,16 +300,16 @@ class Runner:
             self._again_soon[job.id] = reason
             self.pass_on(job)
 
-    def end(self, job: Job, reason: str) -> None:
-        """Have what runs of a job ended."""
+    def end(self, job: Job, reason: str) -> bool:
+        """Have what runs of a job ended; whether its supervisor was told."""
         attempt = self._attempts.get(job.id)
-        if attempt is not None:
-            self._tell_end(job, attempt, reason)
+        return attempt is not None and self._tell_end(job, attempt, reason)
 
-    def _tell_end(self, job: Job, attempt: Attempt, reason: str) -> None:
+    def _tell_end(self, job: Job, attempt: Attempt, reason: str) -> bool:
         """Have an attempt ended; one that is held at a gate is let go, so that it can end well."""
-        attempt.order(do="end", reason=reason)
+        told = attempt.order(do="end", reason=reason)
         self._pauses.release(job)
+        return told
 
     def _ended(self, job: Job, ending: Ending) -> None:
         again = self._again_soon.pop(job.id, None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from treadle.programs.attempt import MARK, Task, User
 from treadle.programs.holding import queue_name, seat_name
+from treadle.programs.leftovers import end_marked
 from treadle.programs.limits import HostLimits
 from treadle.programs.spec import Job, JobSpec
 from treadle.progress import make_folder
@@ -87,6 +88,12 @@ class Starter:
         """Tells the processes of this attempt from all others of this machine."""
         return f"{job.id}.{job.attempt}.{self._queue}"
 
+    def end_left(self, job: Job) -> int:
+        """End what an attempt has left, whose supervisor was killed; returns how many processes."""
+        left = end_marked(f"{MARK}={self.mark(job)}")
+        self._limits.remove(self.mark(job))
+        return left
+
     def task(self, job: Job) -> Task:
         """What its supervisor is to do."""
         spec = job.spec
@@ -100,9 +107,7 @@ class Starter:
             environment |= self._gate(job, gpus, environment)
             environment |= self._parallel(gpus[0], job)
         host_memory = spec.host_memory_bytes or (None if gpus else spec.memory_bytes)
-        bounds = self._limits.bounds(
-            f"{job.id}.{job.attempt}", job.priority, host_memory, has_gpu=bool(gpus)
-        )
+        bounds = self._limits.bounds(self.mark(job), job.priority, host_memory, has_gpu=bool(gpus))
         job.bounds = bounds.says
         return Task(
             command=spec.command,
