@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 from pathlib import Path
 from typing import IO
 
 from treadle.errors import StartError
+from treadle.lockfile import HeldError, hold
 from treadle.node.group import make_entrance
 from treadle.node.paths import make_private
 
@@ -54,27 +54,17 @@ class Listeners:
 
 
 def _hold_lock(path: Path) -> IO[str]:
-    """One node a socket: the lock falls with the process, so a stale one cannot be left."""
+    """One node a socket."""
     lock_path = path.with_name(path.name + ".lock")
     try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = os.fdopen(os.open(lock_path, flags, 0o600), "r+", encoding="ascii")
+        return hold(lock_path)
     except OSError as error:
         raise StartError(f"cannot open {lock_path}: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
-        lock.close()
+    except HeldError as error:
         raise StartError(
-            f"another node (pid {holder}) already runs on {path}; stop it with treadle down, or "
-            "set TREADLE_SOCKET for a second one"
+            f"another node (pid {error.holder}) already runs on {path}; stop it with treadle down, "
+            "or set TREADLE_SOCKET for a second one"
         ) from None
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
 
 
 def _open_tcp(host: str, port: int) -> socket.socket:
