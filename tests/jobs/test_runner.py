@@ -366,6 +366,31 @@ async def test_what_a_job_was_is_tidied_once_it_is_over(queue: Queue, folder: Pa
         await until(lambda p=place: {f.name for f in p.iterdir()} == kept, "it is tidied")  # type: ignore[misc]
 
 
+async def test_of_a_job_that_is_tried_again_and_again_the_newest_attempts_are_kept(
+    queue: Queue, folder: Path
+) -> None:
+    place, gate = folder / "1", folder / "gate"
+    script = f"[ $TREADLE_JOB != 1.8 ] || while [ ! -e {gate} ]; do sleep 0.01; done; exit 1"
+    number = await queue.one(script, retries=8)
+    ended = {"log", "ended.json"}
+
+    def files() -> dict[str, set[str]]:
+        try:
+            return {one.name: {file.name for file in one.iterdir()} for one in place.iterdir()}
+        except FileNotFoundError:  # it has not begun, or one was just deleted
+            return {}
+
+    def is_tidied() -> bool:
+        found = files()
+        return found.keys() == set("45678") and all(found[name] == ended for name in "4567")
+
+    await until(is_tidied, "its older attempts are tidied while it runs")
+    assert files()["8"] >= {"begun", "lock", "socket", "task.json"}
+    gate.touch()
+    await queue.over(number)
+    await until(lambda: files() == dict.fromkeys("56789", ended), "all are tidied")
+
+
 async def test_nothing_is_marked_once_all_is_over(queue: Queue) -> None:
     job = await queue.run(f"setsid {FOREVER} & exit 0")
     assert job.reason == "1 processes that it left running were ended"

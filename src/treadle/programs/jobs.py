@@ -7,7 +7,8 @@ import contextlib
 import heapq
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,23 +191,19 @@ class Jobs:
 
     def counts(self) -> dict[str, int]:
         """How many jobs are in each state in which they are not over."""
-        found: dict[str, int] = {}
-        for job in self._runner.live:
-            found[str(job.state)] = found.get(str(job.state), 0) + 1
-        return found
+        found = Counter(str(job.state) for job in self._runner.places)
+        if waiting := len(self._runner.waiting):
+            found[str(TaskState.QUEUED)] = waiting
+        return dict(found)
 
     def overview(self, most: int) -> dict[str, list[dict[str, Any]]]:
         """What has a place, and what waits and why: the most urgent, at most so many of each."""
 
-        def first(chosen: Iterator[Job]) -> list[dict[str, Any]]:
+        def first(chosen: Iterable[Job]) -> list[dict[str, Any]]:
             jobs = heapq.nsmallest(most, chosen, key=lambda job: (job.priority, job.id))
             return [self._brief(job) for job in jobs]
 
-        live = self._runner.live
-        return {
-            "placed": first(job for job in live if job.state.placed),
-            "waiting": first(job for job in live if job.state is TaskState.QUEUED),
-        }
+        return {"placed": first(self._runner.places), "waiting": first(self._runner.waiting)}
 
     def _brief(self, job: Job) -> dict[str, Any]:
         waits = job.id in self._runner.waiting
@@ -284,11 +281,11 @@ class Jobs:
 
     def on_device(self, uuid: str) -> list[Job]:
         """The jobs that have a place on a device."""
-        return [job for job in self._runner.live if job.state.placed and uuid in job.devices]
+        return self._runner.places.on(uuid)
 
     def instances(self) -> list[Job]:
         """The jobs that are lives of services, and not over."""
-        return [job for job in self._runner.live if job.spec.service]
+        return self._runner.live.instances()
 
     async def hold(self, number: int, caller: Caller, *, on: bool) -> Job:
         """Pause a job, or let it go on. One in the queue is not started while it is held.

@@ -7,13 +7,14 @@ import copy
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from treadle.errors import UnavailableError
 from treadle.programs import table
 from treadle.programs.background import Background
 from treadle.programs.spec import Job
 from treadle.programs.store import Store
+from treadle.types import TaskState
 
 _log = logging.getLogger("treadle.jobs")
 _COMPLAIN_SECONDS = 10.0
@@ -35,6 +36,7 @@ class Live:
         """
         self._store, self._background, self._on_over = store, background, on_over
         self._jobs: dict[int, Job] = {}
+        self._instances: dict[int, Job] = {}
         self._over: dict[int, asyncio.Event] = {}
         self._unsaved: set[int] = set()
         self._complained_at = float("-inf")
@@ -58,6 +60,28 @@ class Live:
     def add(self, job: Job) -> None:
         """Hold a job that is on the disk."""
         self._jobs[job.id] = job
+        if job.spec.service:
+            self._instances[job.id] = job
+
+    def instances(self) -> list[Job]:
+        """Those that are lives of services."""
+        return [*self._instances.values()]
+
+    async def states(
+        self, numbers: Sequence[int], known: Mapping[int, TaskState]
+    ) -> dict[int, TaskState]:
+        """The states of jobs as they are when this returns, and nobody else runs."""
+        while True:
+            # One that was running when somebody looked may have ended since: what is over is so
+            # for ever, and what is live knows best.
+            states = {n: state for n, state in known.items() if state.over}
+            states |= {n: job.state for n in numbers if (job := self.get(n)) is not None}
+            unknown = [n for n in numbers if n not in states]
+            if not unknown:
+                return states
+            found = await self._store.read(lambda c, u=unknown: table.states_of(c, u))  # type: ignore[misc]
+            # Forgotten is only what was over; had it failed, nobody would wait for it now.
+            known = states | {n: found.get(n, TaskState.FINISHED) for n in unknown}
 
     def over(self, number: int) -> asyncio.Event:
         """Set once a job that is here is over, and that is on the disk."""
@@ -98,6 +122,7 @@ class Live:
             return False
         self._unsaved.difference_update(numbers)
         for job in over:
+            self._instances.pop(job.id, None)
             if self._jobs.pop(job.id, None) is not None:
                 if (event := self._over.pop(job.id, None)) is not None:
                     event.set()

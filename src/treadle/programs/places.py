@@ -40,6 +40,10 @@ class Places:
         """Take a job's place back, if it has one."""
         self._taken.pop(job.id, None)
 
+    def on(self, uuid: str) -> list[Job]:
+        """The jobs that have a place on a device."""
+        return [job for job in self if uuid in job.devices]
+
     def free(self) -> list[Room]:
         """The rooms less what jobs have taken."""
         taken, lasting = _Sums(), _Sums()

@@ -72,7 +72,7 @@ class Runner:
         self.waiting = Waiting()
         self._pauses = Pauses(gatekeeper, self.live, background)
         self._again_soon: dict[int, str] = {}
-        self._places = Places(starter, rooms)
+        self.places = Places(starter, rooms)
         self._attempts: dict[int, Attempt] = {}
         self._refusals: dict[int, int] = {}
         self._look = asyncio.Event()
@@ -88,7 +88,7 @@ class Runner:
             if job.state is TaskState.QUEUED:
                 await self.queue(job)
             else:
-                self._places.take(job)
+                self.places.take(job)
                 self._follow(job, self._attempt(job))
         self._background.spawn(self._look_after())
 
@@ -113,9 +113,9 @@ class Runner:
             job: It is live.
             known: States of those that it waits for, as of a moment ago.
         """
-        states = await self._states(job.spec.after, known or {}) if job.spec.after else {}
+        states = await self.live.states(job.spec.after, known or {}) if job.spec.after else {}
         missing = [number for number, state in states.items() if not state.over]
-        self.waiting.add(job, self._places.need(job), missing)
+        self.waiting.add(job, self.places.need(job), missing)
         failed = [n for n, s in states.items() if s.over and s is not TaskState.FINISHED]
         if job.cancelled:
             self.finish(job, TaskState.CANCELLED, job.reason)
@@ -124,22 +124,6 @@ class Runner:
             reason = f"needs job {failed[0]}, which is {states[failed[0]]}"
             self.finish(job, TaskState.CANCELLED, reason)
             self.live.save(job)
-
-    async def _states(
-        self, numbers: Sequence[int], known: Mapping[int, TaskState]
-    ) -> dict[int, TaskState]:
-        """The states of jobs as they are when this returns, and nobody else runs."""
-        while True:
-            # One that was running when somebody looked may have ended since: what is over is so
-            # for ever, and what is live knows best.
-            states = {n: state for n, state in known.items() if state.over}
-            states |= {n: job.state for n in numbers if (job := self.live.get(n)) is not None}
-            unknown = [n for n in numbers if n not in states]
-            if not unknown:
-                return states
-            found = await self._store.read(lambda c, u=unknown: table.states_of(c, u))  # type: ignore[misc]
-            # Forgotten is only what was over; had it failed, nobody would wait for it now.
-            known = states | {n: found.get(n, TaskState.FINISHED) for n in unknown}
 
     async def _look_after(self) -> None:
         """Start what can be started, for ever."""
@@ -161,10 +145,10 @@ class Runner:
         await self._pauses.hold_newcomers()
         if self._draining or not len(self.waiting) or time.monotonic() < self._paused_until:
             return
-        starting = sum(job.state is TaskState.STARTING for job in self._places)
+        starting = sum(job.state is TaskState.STARTING for job in self.places)
         most = max(0, _STARTS_AT_ONCE - starting)
         kinds = self.waiting.kinds(max(1, most))
-        plan = best_fit(kinds, self._places.free(), most, self._reserve_after_seconds)
+        plan = best_fit(kinds, self.places.free(), most, self._reserve_after_seconds)
         self.waiting.explain(plan.waiting)
         await self.execute(plan)
 
@@ -197,7 +181,7 @@ class Runner:
         job = self.waiting.take(action.task)
         job.state, job.reason, job.devices = TaskState.STARTING, "", action.devices
         job.attempt += 1
-        self._places.take(job)
+        self.places.take(job)
         return job
 
     async def _start(self, job: Job) -> None:
@@ -208,7 +192,7 @@ class Runner:
             if job.cancelled:
                 self._again(job, "")
                 return
-            await asyncio.to_thread(lambda: attempt.start(self._starter.task(job), self._spawner))
+            await asyncio.to_thread(self._begin, job, attempt)
         except UnavailableError as error:
             self._again(job, str(error))
             self._pause("")
@@ -222,6 +206,12 @@ class Runner:
                 self._failed(job, TaskState.FAILED, reason)
         else:
             self._follow(job, attempt)
+
+    def _begin(self, job: Job, attempt: Attempt) -> None:
+        """Start an attempt, and tidy those before it. Not for the event loop."""
+        if job.attempt > 1:
+            tidy(self._folder / str(job.id), job.attempt)
+        attempt.start(self._starter.task(job), self._spawner)
 
     # What runs.
 
@@ -352,12 +342,12 @@ class Runner:
         if job.cancelled:
             self._over(job, TaskState.CANCELLED, job.reason)
             return
-        self._places.leave(job)
+        self.places.leave(job)
         self._attempts.pop(job.id, None)
         self._again_soon.pop(job.id, None)
         job.state, job.reason, job.devices = TaskState.QUEUED, reason, ()
         job.started_at = job.ended_at = job.exit_code = job.signal = None
-        self.waiting.add(job, self._places.need(job))
+        self.waiting.add(job, self.places.need(job))
         self.live.save(job)
 
     def _over(self, job: Job, state: TaskState, reason: str) -> None:
@@ -387,7 +377,7 @@ class Runner:
     def _end(self, job: Job, state: TaskState, reason: str) -> None:
         if job.id in self.waiting:
             self.waiting.take(job.id)
-        self._places.leave(job)
+        self.places.leave(job)
         for held in (self._attempts, self._refusals, self._again_soon):
             held.pop(job.id, None)
         job.state, job.reason = state, reason
