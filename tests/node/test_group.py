@@ -52,8 +52,8 @@ def test_the_folder_of_the_socket_is_made_for_the_group_to_enter(place: Path) ->
     ("mode", "says"),
     [
         (0o700, "the group 54321 cannot enter .*/run; set TREADLE_SOCKET to a path"),
-        (0o770, "others than its owner may write .*/run"),
-        (0o757, "others than its owner may write .*/run"),
+        (0o770, "others than this user and root may write .*/run, and could put another"),
+        (0o757, "others than this user and root may write .*/run, and could put another"),
     ],
 )
 def test_a_folder_that_will_not_do_stays_as_it_is_and_is_said(
@@ -72,6 +72,14 @@ def test_a_folder_inside_one_that_is_shut_is_said(place: Path) -> None:
     (place / "shut").mkdir(mode=0o700)
     with pytest.raises(StartError, match=r"cannot enter .*/shut; set TREADLE_SOCKET"):
         make_entrance(place / "shut" / "run", GROUP)
+
+
+@root
+def test_a_folder_inside_one_that_is_anothers_is_said(place: Path) -> None:
+    (place / "theirs").mkdir()
+    os.chown(place / "theirs", 65_534, -1)
+    with pytest.raises(StartError, match=r"others than this user and root may write .*/theirs,"):
+        make_entrance(place / "theirs" / "run", GROUP)
 
 
 @root

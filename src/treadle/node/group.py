@@ -47,14 +47,15 @@ def make_entrance(folder: Path, group: int) -> None:
     except OSError as error:
         raise StartError(f"cannot create the folder {folder}: {error.strerror}") from error
     folder = folder.resolve()
-    mode = folder.stat().st_mode
-    if mode & 0o022 and not mode & stat.S_ISVTX:
-        raise StartError(
-            f"others than its owner may write {folder}, and could put another socket in place; "
-            f"chmod 750 {folder}, or set TREADLE_SOCKET to a path elsewhere"
-        )
     for one in (folder, *folder.parents):
         about = one.stat()
+        shared = about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX
+        if shared or about.st_uid not in (0, os.geteuid()):
+            raise StartError(
+                f"node.group: others than this user and root may write {one}, and could put "
+                "another socket in place; set TREADLE_SOCKET to a path elsewhere, such as "
+                "/run/treadle/node.sock"
+            )
         if not about.st_mode & (0o010 if about.st_gid == group else 0o001):
             raise StartError(
                 f"node.group: the group {group} cannot enter {one}; set TREADLE_SOCKET to a path "
