@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,26 @@ def test_a_loss_is_the_last_that_was_told(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_who_has_not_reported_has_no_progress(tmp_path: Path) -> None:
     assert read_one(tmp_path, os.getpid()) is None
+
+
+def test_what_somebody_else_has_put_in_place_is_not_read(file: Path, tmp_path: Path) -> None:
+    report(samples=1)
+    elsewhere = tmp_path / "elsewhere"
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+    assert read_one(tmp_path, os.getpid()) is None
+    file.unlink()
+    os.mkfifo(file)  # nobody writes to it: who waits for that, waits for ever
+    assert read_one(tmp_path, os.getpid()) is None
+    assert read_all(tmp_path) == {}
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_no_other_file_is_written_by_way_of_a_link(
+    file: Path, tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    link(precious, file)
+    report(samples=1)
+    assert precious.read_text() == "precious"

@@ -7,6 +7,7 @@ and loses nothing by it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import math
 import os
@@ -61,7 +62,12 @@ def _open(path: str) -> int:
     global _file
     if _file is None or _file[0] != path:
         # It stays open: descriptors are not inherited by programs, and forks share the lock's file.
-        _file = (path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        opened = os.open(path, flags, 0o640)
+        if os.fstat(opened).st_nlink != 1:  # others may put names there: it is another file, too
+            os.close(opened)
+            raise OSError(errno.EMLINK, "it has another name")
+        _file = (path, opened)
     return _file[1]
 
 
@@ -154,7 +160,12 @@ def read_one(turnstiles: Path, pid: int) -> Progress | None:
 
 
 def _read(file: Path, pid: int) -> Progress | None:
-    content = file.read_bytes()
+    # Tasks of other users write there, too: what is no file, or goes elsewhere, is none of theirs.
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        content = os.read(descriptor, _CONTENT.size + 1)
+    finally:
+        os.close(descriptor)
     if len(content) != _CONTENT.size or not content.startswith(_MAGIC):
         return None
     _, samples, reports, last_at, loss = _CONTENT.unpack(content)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import sqlite3
 import threading
@@ -11,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from treadle.programs.attempt import MARK
-from treadle.programs.holding import Gatekeeper
+from treadle.programs.holding import Gatekeeper, queue_name
 from treadle.programs.jobs import Caller, Jobs
 from treadle.programs.leftovers import end_marked
+from treadle.programs.limits import HostLimits
 from treadle.programs.spec import Job, JobSpec, Submission
 from treadle.programs.starting import Starter
 from treadle.programs.store import Store
@@ -36,11 +39,13 @@ class Queue:
         cores: float = 16,
         keep: int = 10_000,
         gatekeeper: Gatekeeper | None = None,
+        reserve_after_seconds: float = 1e9,
+        limits: HostLimits | None = None,
     ) -> None:
         self.folder = folder
         self.store = Store(folder / "jobs.db")
         rooms = [Room("cpu", False, 64 * GIB, cores, 64 * GIB, cores)]
-        self.starter = Starter(folder / "turnstiles", folder)
+        self.starter = Starter(folder / "turnstiles", folder, limits=limits)
         self.jobs = Jobs(
             self.store,
             folder,
@@ -48,6 +53,7 @@ class Queue:
             gatekeeper or Gatekeeper(folder / "turnstiles"),
             lambda: rooms,
             keep,
+            reserve_after_seconds,
         )
         self.seen: list[Job] = []
         self._closed = False
@@ -134,8 +140,19 @@ class Queue:
         return f"{MARK}={self.starter.mark(job)}"
 
     async def clear(self) -> None:
-        """End everything."""
-        for job in self.seen:
-            if job.attempt and not job.state.over:
-                await asyncio.to_thread(end_marked, self.mark(job))
+        """End everything, also what was about to be started."""
         await self.close()
+        for lock in self.folder.glob("*/*/lock"):
+            await asyncio.to_thread(self._end, lock)
+
+    def _end(self, lock: Path) -> None:
+        """End an attempt, until nobody watches it any more."""
+        *_, number, attempt, _ = lock.parts
+        with contextlib.suppress(FileNotFoundError), lock.open() as file:  # one that has ended
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    end_marked(f"{MARK}={number}.{attempt}.{queue_name(self.folder)}")
+                else:
+                    return

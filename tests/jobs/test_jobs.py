@@ -11,6 +11,7 @@ import pytest
 from treadle.errors import InvalidRequestError
 from treadle.types import TaskState
 
+from .conftest import MakeQueue
 from .queues import GIB, ME, Queue
 from .supervisor.harness import until
 
@@ -179,6 +180,35 @@ async def test_a_long_chain_falls_as_one(queue: Queue) -> None:
     assert queue.jobs.counts() == {}
 
 
+async def test_many_that_need_one_job_fall_with_it_and_leave_others_their_turn(
+    queue: Queue,
+) -> None:
+    first = await queue.one(FOREVER)
+    many = await queue.submit("true", array=range(5000), after=(first,))
+    await queue.jobs.cancel(first, ME)
+    turns = 0
+    while not many[-1].state.over:
+        turns += 1
+        assert {queue.jobs.told(job)["reason"] for job in (many[0], many[-1])} <= {
+            f"waits for job {first}",
+            f"needs job {first}, which is cancelled",
+        }
+        await asyncio.sleep(0)
+    assert turns > 50
+    assert {job.state for job in many} == {TaskState.CANCELLED}
+    assert {job.attempt for job in many} == {0}
+
+
+async def test_who_needs_two_jobs_does_not_start_when_one_has_failed(queue: Queue) -> None:
+    bad, good = await queue.one(FOREVER), await queue.one(FOREVER)
+    many = await queue.submit("true", array=range(500), after=(bad, good))
+    for number in (bad, good):
+        await queue.comes_to(number, TaskState.RUNNING)
+    ended = [queue.jobs.cancel(bad, ME), queue.jobs.end(good, "enough")]
+    await asyncio.gather(*ended)
+    assert {(await queue.over(job.id)).attempt for job in many} == {0}
+
+
 @pytest.mark.parametrize("command", ["exit 0", "exit 1"])
 async def test_a_job_that_ends_while_another_is_queued_after_it(
     queue: Queue, folder: Path, command: str
@@ -196,6 +226,42 @@ async def test_a_job_that_ends_while_another_is_queued_after_it(
     disk.set()
     late = await queue.over(await queued)
     assert late.state is (TaskState.FINISHED if command == "exit 0" else TaskState.CANCELLED)
+
+
+# A large job among small ones.
+
+
+async def test_the_cpu_is_kept_free_for_a_large_job_that_has_waited_for_long(
+    make_queue: MakeQueue,
+) -> None:
+    queue = await make_queue(reserve_after_seconds=0)
+    first = await queue.one(FOREVER, share=10)
+    await queue.comes_to(first, TaskState.RUNNING)
+    large = await queue.jobs.get(await queue.one(FOREVER, share=16))
+    small = await queue.jobs.get(await queue.one("true", share=1))
+    kept = f"the CPU is kept free for job {large.id}"
+    await until(lambda: queue.jobs.told(small)["reason"] == kept, kept)
+    assert queue.jobs.told(large)["reason"].endswith("; the CPU is kept free for it")
+    (told,) = [one for one in queue.jobs.overview(9)["waiting"] if one["id"] == small.id]
+    assert told["reason"] == kept
+    urgent = await queue.run("true", share=1, priority="critical")
+    assert urgent.state is TaskState.FINISHED, "what is more urgent does not wait"
+    await queue.jobs.cancel(first, ME)
+    await queue.comes_to(large.id, TaskState.RUNNING)
+    await queue.jobs.cancel(large.id, ME)
+    assert (await queue.over(small.id)).state is TaskState.FINISHED
+
+
+async def test_nothing_is_kept_free_while_a_paused_job_is_in_the_way(
+    make_queue: MakeQueue,
+) -> None:
+    queue = await make_queue(reserve_after_seconds=0)
+    first = await queue.one(FOREVER, share=10)
+    await queue.comes_to(first, TaskState.RUNNING)
+    await queue.one(FOREVER, share=16)
+    small = await queue.one("true", share=1)
+    await queue.jobs.hold(first, ME, on=True)
+    assert (await queue.over(small)).state is TaskState.FINISHED
 
 
 # Cancel.

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from treadle.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from treadle.errors import ForbiddenError, NotFoundError
 from treadle.programs.jobs import Caller
 from treadle.types import TaskState
 
@@ -41,15 +41,26 @@ async def test_a_job_runs_as_who_submitted_it(queue: Queue) -> None:
 async def test_a_user_whom_nobody_knows_has_no_jobs(queue: Queue) -> None:
     job = await queue.run("true", caller=Caller(uid=4_242_424))
     assert job.state is TaskState.FAILED
-    assert "uid not found: 4242424" in job.reason
+    assert job.reason == "it could not be started: there is no user 4242424 on this machine"
 
 
 async def test_who_is_not_root_runs_no_jobs_of_others(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(InvalidRequestError, match="jobs run here as user 1000, the node's"):
+    with pytest.raises(ForbiddenError, match=r"user 1000, .* not as user 1001: treadle run"):
         await queue.submit("true", caller=Caller(uid=1001))
+    assert await queue.jobs.newest(limit=1) == []
+
+
+async def test_what_others_queued_when_the_node_was_roots_is_not_started_as_its_user(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = await queue.one("sleep 1000")
+    number = await queue.one("true", caller=Caller(uid=ME.uid + 1), after=(held,))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(PermissionError, match="the node runs as user 1000, not as root"):
+        queue.starter.task(await queue.jobs.get(number))
 
 
 # Look and wait.

@@ -175,3 +175,27 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
+
+
+def test_how_long_the_oldest_has_waited_counts_from_when_it_could_have_started() -> None:
+    now = 100.0
+    waiting = Waiting(lambda: now)
+
+    def waited() -> list[float]:
+        return [kind.waited_seconds for kind in waiting.kinds(1)]
+
+    waiting.add(job(1), NEED)
+    now += 10
+    waiting.add(job(2), NEED, [9])
+    assert waited() == [10]
+    held = waiting.take(1)
+    now += 10
+    waiting.ended(9, TaskState.FINISHED)
+    assert waited() == [0]
+    now += 10
+    waiting.add(held, NEED)
+    assert waited() == [0]
+    now += 10
+    held.held = True
+    waiting.look_again(held)
+    assert waited() == [20]

@@ -27,6 +27,10 @@ from .supervisor.harness import Watched, is_alive, until
 FOREVER = "sleep 1000"
 
 
+LOOP = "while :; do sleep 0.01; done"
+INTERRUPTED = "its supervisor was told to end, as when the machine is shut down"
+
+
 async def supervisor_of(queue: Queue, number: int) -> int:
     """The process that watches a job."""
     job = await queue.comes_to(number, TaskState.RUNNING)
@@ -162,6 +166,53 @@ async def test_a_supervisor_that_was_killed_while_there_was_no_node(
 
 
 # What cannot be started.
+
+
+async def test_a_job_that_is_ended_with_the_machine_is_lost(queue: Queue) -> None:
+    # Whatever it makes of the signal: it was not done.
+    for script in (
+        FOREVER,
+        f"trap 'exit 0' TERM; echo; {FOREVER} & wait",
+        "trap 'exit 3' TERM; " + LOOP,
+    ):
+        number = await queue.one(script)
+        await queue.comes_to(number, TaskState.RUNNING)
+        os.kill(await supervisor_of(queue, number), signal.SIGTERM)
+        state, reason = await queue.outcome(number)
+        assert (state, reason) == (TaskState.LOST, INTERRUPTED)
+
+
+async def test_that_costs_no_retry_if_there_is_one_left(
+    make_queue: MakeQueue, folder: Path
+) -> None:
+    gate = folder / "gate"
+    first = await make_queue()
+    number = await first.one(f"[ -e {gate} ] && exit 1; {FOREVER}", retries=1)
+    await first.comes_to(number, TaskState.RUNNING)
+    pid = await supervisor_of(first, number)
+    await first.close()
+    os.kill(pid, signal.SIGTERM)
+    await until(lambda: not is_alive(pid), "its supervisor has ended")
+    second = await make_queue()
+    await until((folder / str(number) / "2" / "begun").exists, "it is tried again")
+    await second.comes_to(number, TaskState.RUNNING)
+    job = await second.jobs.get(number)
+    assert (job.attempt, job.failures) == (2, 0)
+    assert INTERRUPTED in [why for _, _, why in await second.jobs.history(number)]
+    gate.touch()
+    os.kill(await supervisor_of(second, number), signal.SIGTERM)
+    assert await second.outcome(number) == (TaskState.FAILED, "exit code 1")
+    assert job.attempt == 4, "one for each interruption, the first failure, and its retry"
+
+
+async def test_a_node_that_is_about_to_end_starts_nothing_more(queue: Queue) -> None:
+    number = await queue.one(FOREVER)
+    await queue.comes_to(number, TaskState.RUNNING)
+    queue.jobs.drain()
+    late = await queue.jobs.get(await queue.one("true"))
+    await queue.jobs.cancel(number, ME)
+    await queue.over(number)
+    assert (late.state, late.attempt) == (TaskState.QUEUED, 0)
 
 
 async def test_a_supervisor_that_never_starts_the_job_is_not_asked_for_ever(
@@ -313,6 +364,34 @@ async def test_what_a_job_was_is_tidied_once_it_is_over(queue: Queue, folder: Pa
     for attempt in ("1", "2"):
         place = folder / "1" / attempt
         await until(lambda p=place: {f.name for f in p.iterdir()} == kept, "it is tidied")  # type: ignore[misc]
+
+
+async def test_of_a_job_that_is_tried_again_and_again_the_newest_attempts_are_kept(
+    queue: Queue, folder: Path
+) -> None:
+    place, gate = folder / "1", folder / "gate"
+    script = f"[ $TREADLE_JOB != 1.8 ] || while [ ! -e {gate} ]; do sleep 0.01; done; exit 1"
+    number = await queue.one(script, retries=8)
+    ended = {"log", "ended.json"}
+
+    def files() -> dict[str, set[str]]:
+        try:
+            return {one.name: {file.name for file in one.iterdir()} for one in place.iterdir()}
+        except FileNotFoundError:  # it has not begun, or one was just deleted
+            return {}
+
+    def is_tidied() -> bool:
+        found = files()
+        return (
+            found.keys() == set("45678")
+            and all(found[name] == ended for name in "4567")
+            and found["8"] >= {"begun", "lock", "socket", "task.json"}
+        )
+
+    await until(is_tidied, "its older attempts are tidied while it runs")
+    gate.touch()
+    await queue.over(number)
+    await until(lambda: files() == dict.fromkeys("56789", ended), "all are tidied")
 
 
 async def test_nothing_is_marked_once_all_is_over(queue: Queue) -> None:

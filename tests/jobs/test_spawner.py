@@ -124,3 +124,12 @@ def test_a_program_that_is_not_there_is_said(
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(FileNotFoundError):
         spawner.start(folder)
+
+
+def test_what_comes_when_its_node_ends_starts_no_other_process(
+    folder: Path, spawner: Spawner
+) -> None:
+    spawner.close()
+    with pytest.raises(OSError, match="the node is ending"):
+        spawner.start(folder)
+    assert not (folder / "lock").exists()

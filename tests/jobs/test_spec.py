@@ -155,9 +155,10 @@ def test_an_amount_of_memory_is_one_that_a_machine_can_have(field: str, amount: 
         decode_submission(body(**{field: amount}))
 
 
-def test_an_array_is_not_too_large_with_its_environment() -> None:
+def test_an_array_is_not_too_large_but_for_its_environment_which_is_kept_once() -> None:
     with pytest.raises(InvalidRequestError, match="allowed: 256 MiB for all together"):
-        decode_submission(body([*range(10_000)], env={"A": "x" * 100_000}))
+        decode_submission(body([*range(10_000)], command=["true", "x" * 100_000]))
+    assert decode_submission(body([*range(10_000)], env={"A": "x" * 100_000})).array
 
 
 def test_what_is_not_text_is_left_out_of_an_environment() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from treadle.errors import StartError, UnavailableError
 from treadle.programs import table
@@ -278,6 +279,27 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
         Store(tmp_path / "nowhere" / "jobs.db")
 
 
+async def test_jobs_of_an_array_have_one_environment_until_the_last_is_forgotten(
+    store: Store,
+) -> None:
+    one = spec(env={"A": "1"})
+    jobs = await insert(store, *(replace(one, array_index=index) for index in range(3)))
+    other, none = await insert(store, spec(env={"A": "1"}), spec())
+    found = await store.read(table.unfinished)
+    assert [job.spec for job in found] == [job.spec for job in (*jobs, other, none)]
+    assert found[0].spec.env is found[2].spec.env
+
+    def kept(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
+        return connection.execute("SELECT id, content FROM environment").fetchall()
+
+    assert await store.read(kept) == [(1, b'{"A":"1"}'), (2, b'{"A":"1"}')]
+    await store.write(lambda c: table.delete(c, [1, 2, other.id, none.id, 99]))
+    assert await store.read(kept) == [(1, b'{"A":"1"}')]
+    assert await find(store, 3) == jobs[2]
+    await store.write(lambda c: table.delete(c, [3]))
+    assert await store.read(kept) == []
+
+
 # The layout.
 
 
@@ -299,7 +321,7 @@ def test_an_earlier_layout_is_brought_up_to_date_with_what_it_holds(
         old.execute(
             "INSERT INTO job (name, priority, spec, state, uid, user, submitted_at, ended_at)"
             " VALUES ('n', 'normal', ?, 'queued', 0, 'me', 1.0, 2.0)",
-            (b'{"command":["true"]}',),
+            (b'{"command":["true"],"env":{"A":"1"}}',),
         )
     migrate(old)
     migrate(old)
@@ -310,6 +332,11 @@ def test_an_earlier_layout_is_brought_up_to_date_with_what_it_holds(
         assert job is not None
         # The second step takes the end from those that are not over.
         assert (job.spec.command, job.ended_at) == (("true",), None if version < 2 else 2.0)
+        assert job.spec.env == {"A": "1"}
+        (later,) = table.insert(old, [job.spec], uid=0, user="me", peer_pid=None, now=3.0)
+        assert [one.spec for one in table.unfinished(old)] == [job.spec, later.spec]
+        table.delete(old, [1, 2])
+        assert old.execute("SELECT * FROM environment").fetchall() == []
     old.close()
     fresh.close()
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+from treadle.node.logs import LogFile
 
 from .bodies import body, error
 from .conftest import StartNode
@@ -75,3 +82,23 @@ def test_a_clients_mistakes_do_not_fill_the_log(start_node: StartNode) -> None:
             client.send(words)
             assert client.receive(100)
     assert node.log.read_text() == before
+
+
+def test_a_log_that_cannot_be_written_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "node.log"
+    place.symlink_to("/dev/full")
+    handler = LogFile(place)
+
+    def log(count: int) -> str:
+        for _ in range(count):
+            handler.handle(logging.makeLogRecord({"msg": "a line"}))
+        return capsys.readouterr().err
+
+    try:
+        assert log(3) == f"{place} is not written: No space left on device\n"
+        assert log(1) == ""
+    finally:
+        with suppress(OSError):  # it says so again
+            handler.close()

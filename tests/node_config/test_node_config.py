@@ -27,6 +27,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "log_format": "text",
         "drain_seconds": 30.0,
         "devices": "auto",
+        "group": "",
     },
     "http": {
         "host": "127.0.0.1",
@@ -86,6 +87,7 @@ name = "lab"
 log_level = "debug"
 log_format = "json"
 drain_seconds = 0
+group = "gpu-users"
 [http]
 host = "0.0.0.0"
 port = 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,9 +33,25 @@ def need(
     return Need(priority, int(gib * GIB), share, gpus)
 
 
-def plan(rooms: list[Room], *lines: tuple[Need, list[int]], most: int = 100) -> Plan:
-    kinds = [Kind(number, wanted, jobs) for number, (wanted, jobs) in enumerate(lines)]
-    return best_fit(kinds, rooms, most)
+def plan(
+    rooms: list[Room],
+    *lines: tuple[Need, list[int]],
+    most: int = 100,
+    waited: Mapping[int, float] = MappingProxyType({}),
+) -> Plan:
+    """What starts now.
+
+    Args:
+        rooms: The devices.
+        lines: Each need, with the jobs that have it.
+        most: That may start.
+        waited: How long the first of a line has, by its place; devices are reserved after 60 s.
+    """
+    kinds = [
+        Kind(number, wanted, jobs, waited.get(number, 0.0))
+        for number, (wanted, jobs) in enumerate(lines)
+    ]
+    return best_fit(kinds, rooms, most, 60.0)
 
 
 def places(found: Plan) -> dict[int, tuple[str, ...]]:
@@ -94,6 +113,14 @@ def test_a_closed_device_takes_nothing() -> None:
     assert places(plan([closed, gpu("b", 80)], (need(1), [1]))) == {1: ("b",)}
 
 
+def test_a_job_of_another_user_goes_where_no_mps_daemon_of_the_nodes_is() -> None:
+    parallel, guest = replace(gpu("a", 24), single=True), replace(need(20), guest=True)
+    assert places(plan([parallel, gpu("b", 80)], (guest, [1]))) == {1: ("b",)}
+    found = plan([parallel], (guest, [1]), (need(20), [2]))
+    assert places(found) == {2: ("a",)}
+    assert found.waiting == {0: "is not of the node's user: needs a GPU in turns mode"}
+
+
 def test_cores_are_taken_as_well_as_memory() -> None:
     found = plan([cpu(cores=3)], (need(1, gpus=0, share=2), [1, 2]), (need(1, 0, 1), [3]))
     assert places(found) == {1: ("cpu",), 3: ("cpu",)}
@@ -102,6 +129,100 @@ def test_cores_are_taken_as_well_as_memory() -> None:
 def test_tenths_add_up_to_a_whole() -> None:
     found = plan([gpu("a", 80)], (need(1, share=0.1), list(range(1, 12))))
     assert len(found.actions) == 10
+
+
+# Devices that are kept free.
+
+LONG = MappingProxyType({0: 60.0})
+
+
+def test_a_gang_that_has_waited_for_long_has_devices_kept_free() -> None:
+    rooms = [gpu("a", 80, free=0), gpu("b", 80, free=60), gpu("c", 80, free=10)]
+    lines = [(need(80, gpus=2), [1]), (need(10), [2, 3, 4])]
+    assert places(plan(rooms, *lines)) == {2: ("c",), 3: ("b",), 4: ("b",)}
+    found = plan(rooms, *lines, waited=LONG)
+    assert places(found) == {}
+    assert found.waiting == {
+        0: "needs 80 GiB, largest free slot 60 GiB; 2 GPUs are kept free for it",
+        1: "a GPU is kept free for job 1",
+    }
+
+
+def test_others_go_on_where_they_are_not_in_its_way() -> None:
+    rooms = [gpu("a", 80, free=0), gpu("b", 80, free=60), gpu("c", 80, free=20), gpu("d", 40)]
+    found = plan(rooms, (need(80, gpus=2), [1]), (need(20), [2, 3, 4]), waited=LONG)
+    assert places(found) == {2: ("d",), 3: ("d",)}
+    assert found.waiting[1] == "a GPU is kept free for job 1"
+
+
+def test_the_more_urgent_go_first_whatever_is_kept_free() -> None:
+    rooms = [gpu("a", 80, free=60), gpu("b", 80, free=70)]
+    urgent = need(50, priority=Priority.CRITICAL)
+    found = plan(rooms, (need(80, gpus=2), [1]), (urgent, [2]), waited=LONG)
+    assert places(found) == {2: ("a",)}
+
+
+def test_the_cores_of_the_cpu_are_kept_free_as_well() -> None:
+    room = replace(cpu(cores=8), free_share=3)
+    found = plan([room, gpu("a", 80)], (need(0, 0, 8), [1]), (need(0, 0, 1), [2]), (need(9), [3]),
+                 waited=LONG)  # fmt: skip
+    assert places(found) == {3: ("a",)}
+    assert found.waiting == {
+        0: "needs 8 cores, most that is free 3; the CPU is kept free for it",
+        1: "the CPU is kept free for job 1",
+    }
+
+
+@pytest.mark.parametrize(
+    "lasting", [{"lasting_memory_bytes": GIB}, {"lasting_share": 0.5}, {"closed": "it is hung"}]
+)
+def test_nothing_is_kept_free_where_it_would_be_in_vain(lasting: dict[str, Any]) -> None:
+    rooms = [gpu("a", 80, free=60), replace(gpu("b", 80, free=60), **lasting)]
+    lines = [(need(80, gpus=2, share=1), [1]), (need(50), [2])]
+    found = plan(rooms, *lines, waited=LONG)
+    assert list(places(found)) == [2]
+    assert "kept free" not in found.waiting[0]
+
+
+def test_two_that_have_waited_have_devices_of_their_own_if_there_are_enough() -> None:
+    rooms = [gpu(name, 80, free=60) for name in "abcd"]
+    large, other = need(80, gpus=2), need(79, gpus=2)
+    found = plan(rooms, (large, [1]), (other, [2]), (need(1), [3]), waited={0: 60, 1: 60})
+    assert places(found) == {}
+    assert found.waiting[2] == "a GPU is kept free for job 1"
+    found = plan(rooms[:3], (large, [1]), (other, [2]), (need(1), [3]), waited={0: 60, 1: 60})
+    assert places(found) == {3: ("c",)}
+
+
+def test_a_gang_gets_its_turn_though_small_jobs_never_end_to_come() -> None:
+    """Each round the oldest of the small jobs ends, and another one comes."""
+    total = dict.fromkeys("abc", 4)
+    running: list[tuple[int, tuple[str, ...]]]
+    running = [(number, (name,)) for number, name in enumerate("abcabcabcabc", start=2)]
+    queue, number, reserved = [14, 15], 16, set()
+    for round_ in range(40):
+        free = dict(total)
+        for _, where in running:
+            free[where[0]] -= 1
+        rooms = [gpu(name, 4, free=left) for name, left in free.items()]
+        waited = {0: 60.0 if round_ > 10 else 0.0}
+        found = plan(rooms, (need(4, gpus=2), [1]), (need(1), queue), waited=waited)
+        placed = places(found)
+        if 1 in placed:
+            break
+        reserved.add("kept free for it" in found.waiting[0])
+        running += placed.items()
+        queue = [job for job in queue if job not in placed]
+        running.pop(0)
+        while len(queue) < 15:
+            queue.append(number)
+            number += 1
+    else:
+        raise AssertionError("it never started")
+    assert (round_ > 10, reserved) == (True, {False, True})
+
+
+# Why somebody waits.
 
 
 @pytest.mark.parametrize(

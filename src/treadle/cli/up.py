@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from treadle.errors import ConfigError
 from treadle.node.config import NodeConfig, load_config
+from treadle.node.group import find_group, share_turnstiles
 from treadle.node.listeners import Listeners
 from treadle.node.logs import set_up_logging
 from treadle.node.node import Node
 from treadle.node.paths import make_private, socket_path, state_folder
 from treadle.schedule import POLICIES
+from treadle.turnstile import default_folder
 
 
 def run(file: Path, *, port: int | None, policy: str | None) -> int:
@@ -24,11 +26,14 @@ def run(file: Path, *, port: int | None, policy: str | None) -> int:
 
     Raises:
         ConfigError: If the file, or an option over it, is not usable.
-        StartError: If the port or the socket cannot be had.
+        StartError: If the port or the socket cannot be had, or not shared.
     """
     config = _with_options(load_config(file), port, policy)
     _raise_file_limit()
-    listeners = Listeners(config.http.host, config.http.port, socket_path())
+    group = find_group(config.node.group) if config.node.group else None
+    if group is not None:
+        share_turnstiles(default_folder(), group)
+    listeners = Listeners(config.http.host, config.http.port, socket_path(), group)
     config = replace(config, http=replace(config.http, port=listeners.port))
     folder = make_private(state_folder())
     set_up_logging(config.node.log_level, config.node.log_format, folder / "node.log")

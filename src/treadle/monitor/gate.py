@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from treadle.monitor.directory import GATE, Series
 from treadle.turnstile import TurnstileError
-from treadle.turnstile.folder import page_file
+from treadle.turnstile.folder import open_page, page_file
 from treadle.turnstile.page import PAGE_BYTES, RECORD_BYTES, RECORDS, Page, Record, why_unusable
 
 METRICS = (
@@ -89,7 +89,7 @@ class GatePage:
             TurnstileError: If it is not there, or not a page of this version.
         """
         try:
-            with path.open("rb") as file:
+            with os.fdopen(open_page(path, os.O_RDONLY), "rb") as file:
                 about = os.fstat(file.fileno())
                 if about.st_size < PAGE_BYTES:
                     raise TurnstileError(f"the turnstile {path} is too short")

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from treadle.errors import ForbiddenError
 from treadle.programs.jobs import Caller
-from treadle.serve.http.app import is_local
+from treadle.serve.http.app import is_local, is_owners
 
 
 def caller_of(request: Request) -> Caller:
@@ -21,7 +21,7 @@ def caller_of(request: Request) -> Caller:
     peer = request.scope.get("peer")
     if is_local(request.scope) and peer is not None:
         pid, uid = peer
-        return Caller(uid=uid, user=_name(uid), pid=pid, owner=uid in (0, os.geteuid()))
+        return Caller(uid=uid, user=_name(uid), pid=pid, owner=is_owners(request.scope))
     if request.scope.get("has_token"):
         uid = os.geteuid()
         return Caller(uid=uid, user=_name(uid), owner=True)

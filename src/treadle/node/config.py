@@ -29,6 +29,8 @@ class NodeTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_format: Literal["text", "json"] = "text"
     drain_seconds: Delay = 30.0
     devices: str = "auto"
+    group: str = ""
+    """Of users that share the node; empty: it is its own user's."""
 
 
 class HttpTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +62,8 @@ class JobsTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of a GPU's memory, what a job without a limit reserves. Nothing holds it to that."""
     keep: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     """Jobs that are over and can still be looked at; the oldest beyond are deleted."""
+    reserve_after_seconds: Annotated[float, Meta(ge=0)] = 600.0
+    """For a job that has waited so long, devices are kept free; inf: never."""
 
 
 class GpuTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -152,7 +152,12 @@ class NodeJobs:
             turnstiles, self._folder, self._config.memory_fraction, parallel=modes.environment
         )
         keeper = Gatekeeper(turnstiles, queue_name(self._folder))
-        jobs = Jobs(store, self._folder, starter, keeper, self.rooms, self._config.keep)
+        config = self._config
+        jobs = Jobs(
+            *(store, self._folder, starter, keeper, self.rooms),
+            keep=config.keep,
+            reserve_after_seconds=config.reserve_after_seconds,
+        )
         self._opened = jobs
         await jobs.start()
         await modes.start()
@@ -240,6 +245,11 @@ class NodeJobs:
         if now - self._looked_at > _KEPT_SECONDS:
             self._rooms, self._looked_at = find_rooms(self._snapshot(), self._cpu, self._modes), now
         return self._rooms
+
+    def drain(self) -> None:
+        """Start nothing more."""
+        if self._opened is not None:
+            self._opened.drain()
 
     async def close(self) -> None:
         """Let go: what runs goes on."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 from pathlib import Path
 from typing import IO
 
 from treadle.errors import StartError
+from treadle.lockfile import HeldError, hold
+from treadle.node.group import make_entrance
 from treadle.node.paths import make_private
 
 
@@ -20,12 +21,24 @@ class Listeners:
         StartError: If the port is in use or not allowed, or another node holds the socket.
     """
 
-    def __init__(self, host: str, port: int, path: Path) -> None:
+    def __init__(self, host: str, port: int, path: Path, group: int | None = None) -> None:
+        """Open both.
+
+        Args:
+            host: To listen on.
+            port: The same; 0 for a free one.
+            path: Of the local socket.
+            group: May use the local socket, beside this user and root.
+        """
+        if group is None:
+            make_private(path.parent)
+        else:
+            make_entrance(path.parent, group)
         self._lock = _hold_lock(path)
         self._path = path
         tcp = _open_tcp(host, port)
         try:
-            local = _open_local(path)
+            local = _open_local(path, group)
         except StartError:
             tcp.close()
             raise
@@ -41,28 +54,17 @@ class Listeners:
 
 
 def _hold_lock(path: Path) -> IO[str]:
-    """One node a socket: the lock falls with the process, so a stale one cannot be left."""
-    make_private(path.parent)
+    """One node a socket."""
     lock_path = path.with_name(path.name + ".lock")
     try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = os.fdopen(os.open(lock_path, flags, 0o600), "r+", encoding="ascii")
+        return hold(lock_path)
     except OSError as error:
         raise StartError(f"cannot open {lock_path}: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
-        lock.close()
+    except HeldError as error:
         raise StartError(
-            f"another node (pid {holder}) already runs on {path}; stop it with treadle down, or "
-            "set TREADLE_SOCKET for a second one"
+            f"another node (pid {error.holder}) already runs on {path}; stop it with treadle down, "
+            "or set TREADLE_SOCKET for a second one"
         ) from None
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
 
 
 def _open_tcp(host: str, port: int) -> socket.socket:
@@ -96,14 +98,16 @@ def _bind_problem(error: OSError, host: str, port: int) -> str:
             return f"cannot listen on {host}:{port}: {error.strerror}"
 
 
-def _open_local(path: Path) -> socket.socket:
+def _open_local(path: Path, group: int | None) -> socket.socket:
     if path.exists() and not path.is_socket():
         raise StartError(f"{path} is there and is no socket; set TREADLE_SOCKET to another path")
     opened = socket.socket(socket.AF_UNIX)
     try:
         path.unlink(missing_ok=True)  # of a node that was killed: we hold its lock
         opened.bind(str(path))
-        path.chmod(0o600)
+        if group is not None:
+            os.chown(path, -1, group)
+        path.chmod(0o600 if group is None else 0o660)
         opened.listen(64)
     except OSError as error:
         opened.close()

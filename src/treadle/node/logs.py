@@ -48,6 +48,28 @@ class TextFormatter(logging.Formatter):
         return line
 
 
+class LogFile(logging.handlers.RotatingFileHandler):
+    """What a full disk does not take is lost: said once until it takes something again."""
+
+    def __init__(self, file: Path) -> None:
+        self._trouble = self._said = ""
+        super().__init__(file, maxBytes=_FILE_BYTES, backupCount=_FILES_KEPT, encoding="utf-8")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._trouble = ""
+        super().emit(record)
+        if self._trouble not in ("", self._said):
+            print(f"{self.baseFilename} is not written: {self._trouble}", file=sys.stderr)
+        self._said = self._trouble
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            self._trouble = error.strerror or str(error)
+        else:
+            super().handleError(record)
+
+
 def set_up_logging(level: str, form: str, file: Path | None) -> None:
     """Send the logs of treadle, uvicorn and asyncio to standard error, and as JSON to ``file``."""
     console = logging.StreamHandler(sys.stderr)
@@ -55,9 +77,7 @@ def set_up_logging(level: str, form: str, file: Path | None) -> None:
     handlers: list[logging.Handler] = [console]
     if file is not None:
         try:
-            rotating = logging.handlers.RotatingFileHandler(
-                file, maxBytes=_FILE_BYTES, backupCount=_FILES_KEPT, encoding="utf-8"
-            )
+            rotating = LogFile(file)
         except OSError as error:
             raise StartError(f"cannot write the log {file}: {error.strerror}") from error
         rotating.setFormatter(JsonFormatter())

@@ -193,6 +193,7 @@ class Node:
     async def _end(self, serving: asyncio.Task[None]) -> int:
         """Finish what was accepted, within limits, and let everything go."""
         self._plane.draining = True
+        self._jobs.drain()
         _log.info("draining: %d requests are open", self._engine.open_requests)
         drained = asyncio.create_task(self._engine.drained())
         limit = self._config.node.drain_seconds

@@ -66,6 +66,8 @@ class Ending(Struct, frozen=True, kw_only=True):
     reason: str = ""
     told: bool = False
     """Whether it was told to end."""
+    interrupted: bool = False
+    """Whether that was by somebody who ends all: the machine is shut down, say."""
     started_at: float = 0.0
     ended_at: float = 0.0
     cpu_seconds: float = 0.0

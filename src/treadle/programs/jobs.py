@@ -7,7 +7,8 @@ import contextlib
 import heapq
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from treadle.types import Plan, TaskState
 
 USUALLY_KEPT = 10_000
 """Jobs that are over and can still be looked at."""
+USUALLY_RESERVED_AFTER_SECONDS = 600.0
+"""For a job that has waited so long, devices are kept free."""
 _QUEUED_AT_ONCE = 100
 """Jobs of an array between two moments for others."""
 _COMING_SECONDS = 0.02
@@ -62,13 +65,21 @@ class Jobs:
         gatekeeper: Gatekeeper,
         rooms: Callable[[], Sequence[Room]],
         keep: int = USUALLY_KEPT,
+        reserve_after_seconds: float = USUALLY_RESERVED_AFTER_SECONDS,
     ) -> None:
         """Prepare; see ``Runner`` and ``Retention``."""
         self._store, self._starter, self._rooms = store, starter, rooms
         self._background = Background()
         self._spawner = Spawner()
         self._runner = Runner(
-            store, folder, starter, gatekeeper, rooms, self._background, self._spawner
+            store,
+            folder,
+            starter,
+            gatekeeper,
+            rooms,
+            self._background,
+            self._spawner,
+            reserve_after_seconds,
         )
         self._long_kernels = LongKernels(gatekeeper, self._runner)
         self._retention = Retention(store, folder, keep, self._needed)
@@ -79,6 +90,10 @@ class Jobs:
         self._background.spawn(self._runner.pauses.take_up())
         self._background.spawn(self._long_kernels.run())
         self._background.spawn(self._retention.run())
+
+    def drain(self) -> None:
+        """Start nothing more: the node is about to end."""
+        self._runner.drain()
 
     async def close(self) -> None:
         """Let go of what runs: it goes on."""
@@ -97,13 +112,14 @@ class Jobs:
 
         Raises:
             InvalidRequestError: If a job it is to wait for is not there, or it never could start.
+            ForbiddenError: If the node cannot run jobs of that user.
             UnavailableError: If the database cannot be written.
         """
         spec = submission.job
-        if problem := self._starter.why_not(spec, caller):
-            raise InvalidRequestError(problem)
+        if problem := self._starter.why_not(caller):
+            raise ForbiddenError(problem)
         rooms = self._rooms()
-        need = self._starter.need(spec, rooms)
+        need = self._starter.need(spec, rooms, caller.uid)
         if problem := cannot_ever(need, [room for room in rooms if room.is_gpu == bool(need.gpus)]):
             raise InvalidRequestError(f"it can never start here: {problem}")
         specs = [replace(spec, array_index=index) for index in submission.array] or [spec]
@@ -180,10 +196,10 @@ class Jobs:
 
     def counts(self) -> dict[str, int]:
         """How many jobs are in each state in which they are not over."""
-        found: dict[str, int] = {}
-        for job in self._runner.live:
-            found[str(job.state)] = found.get(str(job.state), 0) + 1
-        return found
+        found = Counter(str(job.state) for job in self._runner.places)
+        if waiting := len(self._runner.waiting):
+            found[str(TaskState.QUEUED)] = waiting
+        return dict(found)
 
     def long_kernels(self) -> dict[tuple[str, str], int]:
         """How many kernels ran for too long, by GPU and by what was to be done."""
@@ -192,15 +208,11 @@ class Jobs:
     def overview(self, most: int) -> dict[str, list[dict[str, Any]]]:
         """What has a place, and what waits and why: the most urgent, at most so many of each."""
 
-        def first(chosen: Iterator[Job]) -> list[dict[str, Any]]:
+        def first(chosen: Iterable[Job]) -> list[dict[str, Any]]:
             jobs = heapq.nsmallest(most, chosen, key=lambda job: (job.priority, job.id))
             return [self._brief(job) for job in jobs]
 
-        live = self._runner.live
-        return {
-            "placed": first(job for job in live if job.state.placed),
-            "waiting": first(job for job in live if job.state is TaskState.QUEUED),
-        }
+        return {"placed": first(self._runner.places), "waiting": first(self._runner.waiting)}
 
     def _brief(self, job: Job) -> dict[str, Any]:
         waits = job.id in self._runner.waiting
@@ -257,13 +269,16 @@ class Jobs:
         await self._save(job)
         return job
 
-    async def end(self, number: int, reason: str) -> None:
+    async def end(self, number: int, reason: str) -> bool:
         """Have a job's attempt ended; that counts as its failure, not as cancelled.
+
+        Returns:
+            Whether its supervisor was told.
 
         Raises:
             NotFoundError: If there is none of that number.
         """
-        self._runner.end(await self.get(number), reason)
+        return self._runner.end(await self.get(number), reason)
 
     async def execute(self, plan: Plan) -> None:
         """Do what a plan says: start, pause, resume, stop. What has gone on meanwhile stays."""
@@ -275,11 +290,11 @@ class Jobs:
 
     def on_device(self, uuid: str) -> list[Job]:
         """The jobs that have a place on a device."""
-        return [job for job in self._runner.live if job.state.placed and uuid in job.devices]
+        return self._runner.places.on(uuid)
 
     def instances(self) -> list[Job]:
         """The jobs that are lives of services, and not over."""
-        return [job for job in self._runner.live if job.spec.service]
+        return self._runner.live.instances()
 
     async def hold(self, number: int, caller: Caller, *, on: bool) -> Job:
         """Pause a job, or let it go on. One in the queue is not started while it is held.

@@ -76,7 +76,8 @@ def _numbers() -> set[int]:
 def _with_relatives(marked: set[int], seen: _Seen) -> set[int]:
     """The marked ones, who shares a session that is theirs, and all their descendants."""
     sessions = {seen[pid][1] for pid in marked}
-    theirs = {number for number in sessions if number in marked or number not in seen}
+    # Session 0 is of those whose leader is in another container: whoever that is.
+    theirs = {one for one in sessions if one and (one in marked or one not in seen)}
     found = marked | {pid for pid, (_, session) in seen.items() if session in theirs}
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in seen.items():

@@ -62,7 +62,7 @@ class HostLimits:
         """How a job is bounded; makes its control group.
 
         Args:
-            mark: The job and its attempt, for the group's name.
+            mark: Tells the attempt from all others of this machine, for the group's name.
             priority: Of the job.
             memory_bytes: Of the host that it may have; no limit if None.
             has_gpu: CUDA reserves far more addresses than it uses memory: they are not limited.
@@ -81,6 +81,12 @@ class HostLimits:
             limits["AS"] = memory_bytes
             said.append("RLIMIT_AS, for each process")
         return Bounds(f"{', '.join(said)}; {self.reason}", "", limits, nice)
+
+    def remove(self, mark: str) -> None:
+        """Remove an attempt's control group, if there is one and nobody is in it any more."""
+        if self._slice is not None:
+            with contextlib.suppress(OSError):
+                (self._slice / f"job-{mark}").rmdir()
 
     def _group(self, group: Path, priority: Priority, memory_bytes: int | None) -> Bounds:
         group.mkdir(exist_ok=True)

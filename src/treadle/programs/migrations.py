@@ -45,6 +45,12 @@ STEPS = (
         "CREATE INDEX job_ended ON job (ended_at, id) WHERE ended_at IS NOT NULL",
     ),
     ("ALTER TABLE job ADD COLUMN bounds TEXT NOT NULL DEFAULT ''",),
+    (
+        # Jobs of one array share it. Those that were queued before have theirs in their spec.
+        "CREATE TABLE environment (id INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT",
+        "ALTER TABLE job ADD COLUMN environment INTEGER REFERENCES environment (id)",
+        "CREATE INDEX job_environment ON job (environment) WHERE environment IS NOT NULL",
+    ),
 )
 """Never changed, only added to: a database of any earlier version takes the steps that it lacks."""
 

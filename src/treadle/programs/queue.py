@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
 from treadle.programs.spec import Job
@@ -16,13 +17,14 @@ class _Line:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.ready: set[int] = set()
+        self.ready: dict[int, float] = {}
+        """With the moment from which it could have been started."""
         self.why = ""
         self._heap: list[int] = []
 
-    def add(self, job: int) -> None:
+    def add(self, job: int, now: float) -> None:
         if job not in self.ready:
-            self.ready.add(job)
+            self.ready[job] = now
             heapq.heappush(self._heap, job)
 
     def oldest(self, most: int) -> list[int]:
@@ -40,7 +42,8 @@ class _Line:
 class Waiting:
     """Queued jobs. Each is ready, held by somebody, or waits for other jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._jobs: dict[int, Job] = {}
         self._needs: dict[int, Need] = {}
         self._lines: dict[Need, _Line] = {}
@@ -50,6 +53,9 @@ class Waiting:
 
     def __len__(self) -> int:
         return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self._jobs.values())
 
     def __contains__(self, number: int) -> bool:
         return number in self._jobs
@@ -72,41 +78,48 @@ class Waiting:
             return
         if need not in self._lines:
             self._lines[need] = _Line(next(self._numbers))
-        self._lines[need].add(job.id)
+        self._lines[need].add(job.id, self._clock())
 
     def take(self, number: int) -> Job:
         """Take a job out of the line."""
         job, need = self._jobs.pop(number), self._needs.pop(number)
         self._leave(number, need)
         for other in self._missing.pop(number, ()):
-            waited = self._dependents[other]
+            waited = self._dependents.get(other, set())  # none if it is over
             waited.discard(number)
             if not waited:
-                del self._dependents[other]
+                self._dependents.pop(other, None)
         return job
 
     def _leave(self, number: int, need: Need) -> None:
         if (line := self._lines.get(need)) is not None:
-            line.ready.discard(number)
+            line.ready.pop(number, None)
             if not line.ready:
                 del self._lines[need]
 
     def ended(self, number: int, state: TaskState) -> list[int]:
-        """A job is over. Returns those that waited for it and never can start now."""
+        """A job is over. Returns those that waited for it and never can start now.
+
+        They wait for it until they are taken away.
+        """
         waited = self._dependents.pop(number, set())
+        if state is not TaskState.FINISHED:
+            return sorted(waited)
         for other in waited:
             missing = self._missing[other]
             missing.discard(number)
-            if state is TaskState.FINISHED and not missing:
+            if not missing:
                 del self._missing[other]
                 self.look_again(self._jobs[other])
-        return [] if state is TaskState.FINISHED else sorted(waited)
+        return []
 
     def kinds(self, most: int) -> list[Kind]:
         """What is ready, at most so many of each kind."""
-        return [
-            Kind(line.number, need, tuple(line.oldest(most))) for need, line in self._lines.items()
-        ]
+        now, found = self._clock(), []
+        for need, line in self._lines.items():
+            jobs = tuple(line.oldest(most))
+            found.append(Kind(line.number, need, jobs, now - line.ready[jobs[0]] if jobs else 0.0))
+        return found
 
     def explain(self, waiting: Mapping[int, str]) -> None:
         """Keep why the rest waits, by number of kind."""

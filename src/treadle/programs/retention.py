@@ -17,6 +17,8 @@ from treadle.programs.supervisor.ending import ENDED
 _log = logging.getLogger("treadle.jobs")
 KEPT_FILES = frozenset(("log", "log.1", ENDED))
 """What stays of an attempt that is over."""
+KEPT_ATTEMPTS = 5
+"""Of one job: it may be tried again and again, and each has a log."""
 _STEP = 200
 _STEP_SECONDS = 0.1
 """Between two steps: others want the disk, too."""
@@ -77,10 +79,21 @@ class Retention:
                     _log.error("%s cannot be deleted: %s", folder, error)
 
 
-def tidy(folder: Path) -> None:
-    """Delete what nobody needs any more of a job that is over, in all of its attempts."""
+def tidy(folder: Path, newest: int | None = None) -> None:
+    """Delete what nobody needs any more of a job's attempts, and the oldest beyond a few.
+
+    Args:
+        folder: Of the job.
+        newest: Its attempt that is not over, if there is one: that is let be.
+    """
     with suppress(OSError):
-        for attempt in folder.iterdir():
-            for file in attempt.iterdir():
-                if file.name not in KEPT_FILES:
-                    file.unlink()
+        attempts = [int(one.name) for one in folder.iterdir() if one.name.isdecimal()]
+        last = max(attempts, default=0) if newest is None else newest
+        for attempt in attempts:
+            place = folder / str(attempt)
+            if attempt <= last - KEPT_ATTEMPTS:
+                shutil.rmtree(place, ignore_errors=True)
+            elif newest is None or attempt < newest:
+                for file in place.iterdir():
+                    if file.name not in KEPT_FILES:
+                        file.unlink(missing_ok=True)

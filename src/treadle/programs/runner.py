@@ -7,18 +7,17 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from treadle.errors import UnavailableError
 from treadle.programs import table
-from treadle.programs.attempt import MARK, Attempt, Ending, Fate
+from treadle.programs.attempt import Attempt, Ending, Fate
 from treadle.programs.background import Background
 from treadle.programs.holding import Gatekeeper
-from treadle.programs.leftovers import end_marked
 from treadle.programs.live import Live
 from treadle.programs.pausing import Pauses
+from treadle.programs.places import Places
 from treadle.programs.queue import Waiting
 from treadle.programs.retention import tidy
 from treadle.programs.spawner import Spawner
@@ -26,7 +25,7 @@ from treadle.programs.spec import Job
 from treadle.programs.starting import Starter
 from treadle.programs.store import Store
 from treadle.programs.supervisor.program import PASSING
-from treadle.schedule.place import Need, Room, best_fit
+from treadle.schedule.place import Room, best_fit
 from treadle.types import Action, ActionKind, Plan, TaskState
 
 _log = logging.getLogger("treadle.jobs")
@@ -34,6 +33,8 @@ _STARTS_AT_ONCE = 16
 _RETRY_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 """How often the queue is looked at though nothing has happened: memory of others may come free."""
+_CANCELLED_AT_ONCE = 50
+"""Of the jobs that need one that has failed, between two moments for others."""
 _MOST_REFUSALS = 3
 """So often a supervisor may fail to start a job until that is the job's failure."""
 
@@ -50,6 +51,7 @@ class Runner:
         rooms: Callable[[], Sequence[Room]],
         background: Background,
         spawner: Spawner,
+        reserve_after_seconds: float,
     ) -> None:
         """Prepare.
 
@@ -61,18 +63,21 @@ class Runner:
             rooms: The devices, with what others than jobs have taken.
             background: Runs what goes on beside the callers.
             spawner: Starts supervisors.
+            reserve_after_seconds: For a job that has waited so long, devices are kept free.
         """
-        self._store, self._folder, self._starter, self._rooms = store, folder, starter, rooms
+        self._store, self._folder, self._starter = store, folder, starter
         self._background, self._spawner = background, spawner
+        self._reserve_after_seconds = reserve_after_seconds
         self.live = Live(store, background, self._on_over)
         self.waiting = Waiting()
         self.pauses = Pauses(gatekeeper, self.live, background)
         self._again_soon: dict[int, str] = {}
-        self._taken: dict[int, Need] = {}
+        self.places = Places(starter, rooms)
         self._attempts: dict[int, Attempt] = {}
         self._refusals: dict[int, int] = {}
         self._look = asyncio.Event()
         self._paused_until = float("-inf")
+        self._draining = False
 
     async def start(self) -> None:
         """Take up what an earlier node has left: adopt what runs, queue what waits."""
@@ -83,9 +88,13 @@ class Runner:
             if job.state is TaskState.QUEUED:
                 await self.queue(job)
             else:
-                self._taken[job.id] = self._need(job)
+                self.places.take(job)
                 self._follow(job, self._attempt(job))
         self._background.spawn(self._look_after())
+
+    def drain(self) -> None:
+        """Start nothing more from the queue."""
+        self._draining = True
 
     def look(self) -> None:
         """See soon whether something can be started."""
@@ -104,9 +113,9 @@ class Runner:
             job: It is live.
             known: States of those that it waits for, as of a moment ago.
         """
-        states = await self._states(job.spec.after, known or {}) if job.spec.after else {}
+        states = await self.live.states(job.spec.after, known or {}) if job.spec.after else {}
         missing = [number for number, state in states.items() if not state.over]
-        self.waiting.add(job, self._need(job), missing)
+        self.waiting.add(job, self.places.need(job), missing)
         failed = [n for n, s in states.items() if s.over and s is not TaskState.FINISHED]
         if job.cancelled:
             self.finish(job, TaskState.CANCELLED, job.reason)
@@ -115,22 +124,6 @@ class Runner:
             reason = f"needs job {failed[0]}, which is {states[failed[0]]}"
             self.finish(job, TaskState.CANCELLED, reason)
             self.live.save(job)
-
-    async def _states(
-        self, numbers: Sequence[int], known: Mapping[int, TaskState]
-    ) -> dict[int, TaskState]:
-        """The states of jobs as they are when this returns, and nobody else runs."""
-        while True:
-            # One that was running when somebody looked may have ended since: what is over is so
-            # for ever, and what is live knows best.
-            states = {n: state for n, state in known.items() if state.over}
-            states |= {n: job.state for n in numbers if (job := self.live.get(n)) is not None}
-            unknown = [n for n in numbers if n not in states]
-            if not unknown:
-                return states
-            found = await self._store.read(lambda c, u=unknown: table.states_of(c, u))  # type: ignore[misc]
-            # Forgotten is only what was over; had it failed, nobody would wait for it now.
-            known = states | {n: found.get(n, TaskState.FINISHED) for n in unknown}
 
     async def _look_after(self) -> None:
         """Start what can be started, for ever."""
@@ -150,11 +143,12 @@ class Runner:
     async def _pass(self) -> None:
         await self.live.save_again()
         await self.pauses.hold_newcomers()
-        if not len(self.waiting) or time.monotonic() < self._paused_until:
+        if self._draining or not len(self.waiting) or time.monotonic() < self._paused_until:
             return
-        starting = sum(self.live[n].state is TaskState.STARTING for n in self._taken)
+        starting = sum(job.state is TaskState.STARTING for job in self.places)
         most = max(0, _STARTS_AT_ONCE - starting)
-        plan = best_fit(self.waiting.kinds(max(1, most)), self._free(), most)
+        kinds = self.waiting.kinds(max(1, most))
+        plan = best_fit(kinds, self.places.free(), most, self._reserve_after_seconds)
         self.waiting.explain(plan.waiting)
         await self.execute(plan)
 
@@ -182,34 +176,12 @@ class Runner:
             _log.error("%s", why)
         self._paused_until = time.monotonic() + _RETRY_SECONDS
 
-    def _free(self) -> list[Room]:
-        """The rooms less what jobs have taken."""
-        memory: dict[str, int] = {}
-        share: dict[str, float] = {}
-        for number, need in self._taken.items():
-            for uuid in self.live[number].devices:
-                memory[uuid] = memory.get(uuid, 0) + need.memory_bytes
-                share[uuid] = share.get(uuid, 0.0) + need.share
-        return [
-            replace(
-                room,
-                free_memory_bytes=min(
-                    room.free_memory_bytes, room.memory_bytes - memory.get(room.uuid, 0)
-                ),
-                free_share=room.free_share - share.get(room.uuid, 0.0),
-            )
-            for room in self._rooms()
-        ]
-
-    def _need(self, job: Job) -> Need:
-        return self._starter.need(job.spec, self._rooms())
-
     def _take(self, action: Action) -> Job:
         """Take a job out of the queue, with what it gets."""
         job = self.waiting.take(action.task)
         job.state, job.reason, job.devices = TaskState.STARTING, "", action.devices
         job.attempt += 1
-        self._taken[job.id] = self._need(job)
+        self.places.take(job)
         return job
 
     async def _start(self, job: Job) -> None:
@@ -220,7 +192,7 @@ class Runner:
             if job.cancelled:
                 self._again(job, "")
                 return
-            await asyncio.to_thread(lambda: attempt.start(self._starter.task(job), self._spawner))
+            await asyncio.to_thread(self._begin, job, attempt)
         except UnavailableError as error:
             self._again(job, str(error))
             self._pause("")
@@ -234,6 +206,12 @@ class Runner:
                 self._failed(job, TaskState.FAILED, reason)
         else:
             self._follow(job, attempt)
+
+    def _begin(self, job: Job, attempt: Attempt) -> None:
+        """Start an attempt, and tidy those before it. Not for the event loop."""
+        if job.attempt > 1:
+            tidy(self._folder / str(job.id), job.attempt)
+        attempt.start(self._starter.task(job), self._spawner)
 
     # What runs.
 
@@ -251,7 +229,7 @@ class Runner:
         if fate is Fate.NEVER_BEGUN:
             self._refused(job, attempt)
         elif fate is Fate.LOST or ending is None:
-            left = await asyncio.to_thread(end_marked, f"{MARK}={self._starter.mark(job)}")
+            left = await asyncio.to_thread(self._starter.end_left, job)
             complaint = attempt.complaint()
             reason = f"its supervisor was killed; {left} of its processes were ended" + (
                 f" ({complaint})" if complaint else ""
@@ -312,16 +290,16 @@ class Runner:
             self._again_soon[job.id] = reason
             self.pass_on(job)
 
-    def end(self, job: Job, reason: str) -> None:
-        """Have what runs of a job ended."""
+    def end(self, job: Job, reason: str) -> bool:
+        """Have what runs of a job ended; whether its supervisor was told."""
         attempt = self._attempts.get(job.id)
-        if attempt is not None:
-            self._tell_end(job, attempt, reason)
+        return attempt is not None and self._tell_end(job, attempt, reason)
 
-    def _tell_end(self, job: Job, attempt: Attempt, reason: str) -> None:
+    def _tell_end(self, job: Job, attempt: Attempt, reason: str) -> bool:
         """Have an attempt ended; one that is held at a gate is let go, so that it can end well."""
-        attempt.order(do="end", reason=reason)
+        told = attempt.order(do="end", reason=reason)
         self.pauses.release(job)
+        return told
 
     def _ended(self, job: Job, ending: Ending) -> None:
         again = self._again_soon.pop(job.id, None)
@@ -331,6 +309,8 @@ class Runner:
             self._over(job, TaskState.CANCELLED, job.reason)
         elif again is not None and ending.told:
             self._again(job, again)
+        elif ending.interrupted:
+            self._interrupted(job, ending.reason)
         elif ending.exit_code == 0 and not ending.told:
             self._over(job, TaskState.FINISHED, ending.reason)
         else:
@@ -338,6 +318,14 @@ class Runner:
                 f"signal {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"
             )
             self._failed(job, TaskState.FAILED, reason, final=ending.told)
+
+    def _interrupted(self, job: Job, reason: str) -> None:
+        """An attempt was ended with the machine: another one costs no retry, if it has any left."""
+        if job.failures < job.spec.retries:
+            self._again(job, reason)
+            self._pause("")  # this node may be about to be told to end, too
+        else:
+            self._over(job, TaskState.LOST, reason)
 
     def _failed(self, job: Job, state: TaskState, reason: str, *, final: bool = False) -> None:
         """An attempt has failed: another one, if there are any left."""
@@ -354,12 +342,12 @@ class Runner:
         if job.cancelled:
             self._over(job, TaskState.CANCELLED, job.reason)
             return
-        self._taken.pop(job.id, None)
+        self.places.leave(job)
         self._attempts.pop(job.id, None)
         self._again_soon.pop(job.id, None)
         job.state, job.reason, job.devices = TaskState.QUEUED, reason, ()
         job.started_at = job.ended_at = job.exit_code = job.signal = None
-        self.waiting.add(job, self._need(job))
+        self.waiting.add(job, self.places.need(job))
         self.live.save(job)
 
     def _over(self, job: Job, state: TaskState, reason: str) -> None:
@@ -367,23 +355,30 @@ class Runner:
         self.live.save(job)
 
     def finish(self, job: Job, state: TaskState, reason: str) -> None:
-        """A job is over, which its caller writes; so are those that waited for it to succeed."""
+        """A job is over, which its caller writes; so are, soon, those that need it to succeed."""
         self._end(job, state, reason)
-        ended = [job]
-        while ended:
-            first = ended.pop()
-            for number in self.waiting.ended(first.id, first.state):
-                other = self.live[number]
-                if not other.state.over:
-                    why = f"needs job {first.id}, which is {first.state}"
-                    self._end(other, TaskState.CANCELLED, why)
-                    self.live.save(other)
-                    ended.append(other)
+        if doomed := self.waiting.ended(job.id, job.state):
+            self._background.spawn(self._cancel(doomed, f"needs job {job.id}, which is {state}"))
+
+    async def _cancel(self, numbers: Sequence[int], reason: str) -> None:
+        """End jobs that never can start: there may be very many, and others want their turn."""
+        for begin in range(0, len(numbers), _CANCELLED_AT_ONCE):
+            some = [
+                self.live[n]
+                for n in numbers[begin : begin + _CANCELLED_AT_ONCE]
+                if n in self.waiting
+            ]
+            for job in some:
+                self.finish(job, TaskState.CANCELLED, reason)
+            if some:
+                self.live.save(*some)
+            await asyncio.sleep(0)
 
     def _end(self, job: Job, state: TaskState, reason: str) -> None:
         if job.id in self.waiting:
             self.waiting.take(job.id)
-        for held in (self._taken, self._attempts, self._refusals, self._again_soon):
+        self.places.leave(job)
+        for held in (self._attempts, self._refusals, self._again_soon):
             held.pop(job.id, None)
         job.state, job.reason = state, reason
         if job.ended_at is None:

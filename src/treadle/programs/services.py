@@ -182,37 +182,38 @@ class Services:
         """Look again and again whether it is well; end it if it is not for too long."""
         config = service.config
         ill_since: float | None = None
+        was_well = False
         timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
                 job = await self._jobs.get(number)
                 if job.state is not TaskState.RUNNING:
-                    ill_since = None
+                    ill_since, was_well = None, False
                     service.turn(Health.WAITING, f"its job is {job.state}")
                     await asyncio.sleep(_STARTING_CHECK_SECONDS)
                     continue
                 problem = await _problem(session, config)
                 if not problem:
-                    ill_since = None
+                    ill_since, was_well = None, True
                     service.turn(Health.HEALTHY)
                     await asyncio.sleep(_CHECK_SECONDS)
                     continue
                 now = time.monotonic()
                 if ill_since is None:
                     ill_since = now
-                was_well = service.health in (Health.HEALTHY, Health.UNHEALTHY)
                 service.turn(Health.UNHEALTHY if was_well else Health.STARTING, problem)
                 limit = config.unhealthy_seconds if was_well else config.start_seconds
-                if now - ill_since > limit:
-                    await self._give_up(service, number, problem, limit)
+                if now - ill_since > limit and await self._give_up(service, number, problem, limit):
                     return
                 await asyncio.sleep(_CHECK_SECONDS if was_well else _STARTING_CHECK_SECONDS)
 
-    async def _give_up(self, service: Service, number: int, problem: str, limit: float) -> None:
+    async def _give_up(self, service: Service, number: int, problem: str, limit: float) -> bool:
+        """Have it ended; False if nobody has heard that: its supervisor is not connected now."""
         reason = f"not healthy for {limit:g} s: {problem}"
         service.turn(Health.UNHEALTHY, reason)
         with contextlib.suppress(TreadleError):
-            await self._jobs.end(number, reason)
+            return await self._jobs.end(number, reason)
+        return False
 
 
 def _again(config: ServiceConfig, job: Job) -> bool:

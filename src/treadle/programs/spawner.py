@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -27,6 +28,7 @@ class Spawner:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._door: socket.socket | None = None
+        self._closed = False
 
     def start(self, folder: Path) -> None:
         """Start the supervisor of an attempt. Takes some milliseconds: not for the event loop.
@@ -37,6 +39,8 @@ class Spawner:
             OSError: If it cannot be started.
         """
         with self._lock:
+            if self._closed:
+                raise OSError(errno.ESHUTDOWN, "the node is ending")
             if self._door is None:
                 self._open()
             assert self._door is not None
@@ -50,8 +54,9 @@ class Spawner:
                 raise OSError(number, os.strerror(number))
 
     def close(self) -> None:
-        """End its process; supervisors live on."""
+        """End its process, for good; supervisors live on."""
         with self._lock:
+            self._closed = True
             self._shut()
 
     def _open(self) -> None:

@@ -29,7 +29,7 @@ OnLongKernel = Literal["report", "pause", "stop"]
 _LEAST_MEMORY_BYTES = 1 << 20
 """Less is a mistake in the unit."""
 _MOST_SPEC_BYTES = 1 << 28
-"""Of all jobs of an array together: each is kept with its environment."""
+"""Of all jobs of an array together, without their environment, which is kept once."""
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -88,10 +88,11 @@ def decode_submission(body: bytes) -> Submission:
     check_spec(submission.job)
     if submission.job.service:
         raise InvalidRequestError("service: services come from the configuration file")
-    if len(submission.array) * len(msgspec.json.encode(submission.job)) > _MOST_SPEC_BYTES:
+    each = len(msgspec.json.encode(replace(submission.job, env={})))
+    if len(submission.array) * each > _MOST_SPEC_BYTES:
         raise InvalidRequestError(
-            f"an array of {len(submission.array)} jobs with so large an environment; allowed: "
-            f"{_MOST_SPEC_BYTES >> 20} MiB for all together (--clean-env makes it small)"
+            f"an array of {len(submission.array)} jobs with so long a command; allowed: "
+            f"{_MOST_SPEC_BYTES >> 20} MiB for all together"
         )
     if len(set(submission.array)) != len(submission.array):
         raise InvalidRequestError("an array has each number once")

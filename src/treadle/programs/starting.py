@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from treadle.programs.attempt import MARK, Task, User
 from treadle.programs.holding import queue_name, seat_name
+from treadle.programs.leftovers import end_marked
 from treadle.programs.limits import HostLimits
 from treadle.programs.spec import Job, JobSpec
 from treadle.progress import make_folder
@@ -58,17 +59,18 @@ class Starter:
         self._limits = limits or HostLimits()
         self._parallel = parallel
 
-    def why_not(self, spec: JobSpec, caller: Caller) -> str:
+    def why_not(self, caller: Caller) -> str:
         """Why a caller cannot have a job run here; empty if nothing is in the way."""
         if os.geteuid() not in (0, caller.uid):
             return (
-                f"jobs run here as user {os.geteuid()}, the node's; for those of other users the "
-                "node has to run as root"
+                f"jobs run here as user {os.geteuid()}, the node's, and not as user {caller.uid}: "
+                "treadle run starts a program of yours under the same gate, without the queue; "
+                "for jobs of other users the node has to run as root"
             )
         return ""
 
-    def need(self, spec: JobSpec, rooms: Sequence[Room]) -> Need:
-        """What a job needs of each device."""
+    def need(self, spec: JobSpec, rooms: Sequence[Room], uid: int) -> Need:
+        """What a job of that user needs of each device."""
         priority = Priority.parse(spec.priority)
         gpus = spec.gpus
         if gpus is None:
@@ -81,11 +83,17 @@ class Starter:
         if memory is None:
             smallest = min((room.memory_bytes for room in rooms if room.is_gpu), default=0)
             memory = int(smallest * self._memory_fraction)
-        return Need(priority, memory, spec.share or 0.0, gpus)
+        return Need(priority, memory, spec.share or 0.0, gpus, guest=uid != os.geteuid())
 
     def mark(self, job: Job) -> str:
         """Tells the processes of this attempt from all others of this machine."""
         return f"{job.id}.{job.attempt}.{self._queue}"
+
+    def end_left(self, job: Job) -> int:
+        """End what an attempt has left, whose supervisor was killed; returns how many processes."""
+        left = end_marked(f"{MARK}={self.mark(job)}")
+        self._limits.remove(self.mark(job))
+        return left
 
     def task(self, job: Job) -> Task:
         """What its supervisor is to do."""
@@ -100,9 +108,7 @@ class Starter:
             environment |= self._gate(job, gpus, environment)
             environment |= self._parallel(gpus[0], job)
         host_memory = spec.host_memory_bytes or (None if gpus else spec.memory_bytes)
-        bounds = self._limits.bounds(
-            f"{job.id}.{job.attempt}", job.priority, host_memory, has_gpu=bool(gpus)
-        )
+        bounds = self._limits.bounds(self.mark(job), job.priority, host_memory, has_gpu=bool(gpus))
         job.bounds = bounds.says
         return Task(
             command=spec.command,
@@ -152,9 +158,19 @@ def _of_another(name: str) -> bool:
 
 
 def _user(uid: int) -> User | None:
-    """Whom to become; None where the node is that user already, or cannot become another."""
-    if os.geteuid() != 0 or uid == 0:
+    """Whom to become; None where the node is that user already.
+
+    Raises:
+        PermissionError: If the node cannot become that user: as itself it starts nobody else's job.
+    """
+    me = os.geteuid()
+    if uid == me:
         return None
-    about = pwd.getpwuid(uid)
+    if me != 0:  # it was queued when the node ran as somebody else
+        raise PermissionError(f"it is of user {uid}, and the node runs as user {me}, not as root")
+    try:
+        about = pwd.getpwuid(uid)
+    except KeyError:
+        raise PermissionError(f"there is no user {uid} on this machine") from None
     groups = tuple(os.getgrouplist(about.pw_name, about.pw_gid))
     return User(uid=uid, gid=about.pw_gid, groups=groups)

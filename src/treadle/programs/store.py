@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
 import queue
 import sqlite3
 import threading
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from treadle.errors import StartError, UnavailableError
+from treadle.lockfile import HeldError, hold
 from treadle.programs.migrations import migrate
 
 _T = TypeVar("_T")
@@ -168,24 +167,14 @@ class Store:
 
 
 def _hold(file: Path) -> IO[str]:
-    """One node a database: the lock falls with the process, so a stale one cannot be left."""
+    """One node a database."""
     path = file.with_name(file.name + ".lock")
     try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = os.fdopen(os.open(path, flags, 0o600), "r+", encoding="ascii")
+        return hold(path)
     except OSError as error:
         raise StartError(f"cannot open {path}: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = lock.read().strip() or "unknown"
-        lock.close()
+    except HeldError as error:
         raise InUseError(
-            f"another node (pid {holder}) runs the jobs of {file.parent}; stop it, or set "
+            f"another node (pid {error.holder}) runs the jobs of {file.parent}; stop it, or set "
             "TREADLE_STATE_DIR for a second one"
         ) from None
-    with contextlib.suppress(OSError):  # a full disk is no reason
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-    return lock

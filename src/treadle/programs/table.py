@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.programs.spec import Job, JobSpec
 from treadle.types import TaskState
 
 _COLUMNS = (
     "id, spec, state, reason, uid, user, peer_pid, attempt, failures, devices, submitted_at, "
-    "started_at, ended_at, exit_code, signal, cancelled, held, bounds"
+    "started_at, ended_at, exit_code, signal, cancelled, held, bounds, environment"
 )
 _SAVE = (
     "UPDATE job SET state = ?, reason = ?, attempt = ?, failures = ?, devices = ?, started_at = ?, "
@@ -22,6 +23,7 @@ _SAVE = (
 )
 _encode = msgspec.json.Encoder().encode
 _decode_spec = msgspec.json.Decoder(JobSpec).decode
+_decode_environment = msgspec.json.Decoder(dict[str, str]).decode
 _decode_devices = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -34,16 +36,22 @@ def insert(
     peer_pid: int | None,
     now: float,
 ) -> list[Job]:
-    """Queue jobs; they get the next numbers, one after another."""
+    """Queue jobs; they get the next numbers, one after another. One environment is kept once."""
     jobs = []
+    kept: dict[str, str] = {}
+    environment = None
     for spec in specs:
+        if spec.env is not kept:
+            kept = spec.env
+            environment = _keep_environment(connection, kept) if kept else None
         cursor = connection.execute(
-            "INSERT INTO job (name, priority, spec, state, uid, user, peer_pid, submitted_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO job (name, priority, spec, environment, state, uid, user, peer_pid, "
+            "submitted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 spec.name,
                 spec.priority,
-                _encode(spec),
+                _encode(replace(spec, env={})),
+                environment,
                 TaskState.QUEUED,
                 uid,
                 user,
@@ -70,11 +78,26 @@ def insert(
     return jobs
 
 
+def _keep_environment(connection: sqlite3.Connection, content: Mapping[str, str]) -> int | None:
+    return connection.execute(
+        "INSERT INTO environment (content) VALUES (?)", (_encode(content),)
+    ).lastrowid
+
+
 def delete(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
-    """Forget jobs, with their history."""
+    """Forget jobs, with their history, and environments that no other job has."""
     rows = [(number,) for number in numbers]
+    environments = {
+        connection.execute("SELECT environment FROM job WHERE id = ?", row).fetchone()
+        for row in rows
+    }
     connection.executemany("DELETE FROM history WHERE job = ?", rows)
     connection.executemany("DELETE FROM job WHERE id = ?", rows)
+    connection.executemany(
+        "DELETE FROM environment WHERE id = ?1 "
+        "AND NOT EXISTS (SELECT 1 FROM job WHERE environment = ?1)",
+        environments - {None},
+    )
 
 
 def oldest_over(connection: sqlite3.Connection, keep: int, most: int) -> list[int]:
@@ -113,7 +136,7 @@ def save(connection: sqlite3.Connection, job: Job, now: float | None = None) -> 
 def find(connection: sqlite3.Connection, number: int) -> Job | None:
     """The job of that number."""
     row = connection.execute(f"SELECT {_COLUMNS} FROM job WHERE id = ?", (number,)).fetchone()
-    return None if row is None else _job(row)
+    return None if row is None else _jobs(connection, [row])[0]
 
 
 def unfinished(connection: sqlite3.Connection) -> list[Job]:
@@ -123,7 +146,7 @@ def unfinished(connection: sqlite3.Connection) -> list[Job]:
     rows = connection.execute(
         f"SELECT {_COLUMNS} FROM job WHERE state NOT IN ({marks}) ORDER BY id", over
     )
-    return [_job(row) for row in rows]
+    return _jobs(connection, rows)
 
 
 def newest(
@@ -149,7 +172,7 @@ def newest(
         f"SELECT {_COLUMNS} FROM job WHERE {' AND '.join(wanted)} ORDER BY id DESC LIMIT ?",
         [*values, limit],
     )
-    return [_job(row) for row in rows]
+    return _jobs(connection, rows)
 
 
 def states_of(connection: sqlite3.Connection, numbers: Iterable[int]) -> dict[int, TaskState]:
@@ -180,6 +203,23 @@ def _note(connection: sqlite3.Connection, job: Job, now: float) -> None:
             "INSERT INTO history (job, at, state, reason) VALUES (?, ?, ?, ?)",
             (job.id, now, job.state, job.reason),
         )
+
+
+def _jobs(connection: sqlite3.Connection, rows: Iterable[Sequence[Any]]) -> list[Job]:
+    """Jobs from their rows. Those of one array share their environment in memory, too."""
+    jobs = []
+    environments: dict[int, dict[str, str]] = {}
+    for *row, environment in rows:
+        job = _job(row)
+        if environment is not None:
+            if environment not in environments:
+                (content,) = connection.execute(
+                    "SELECT content FROM environment WHERE id = ?", (environment,)
+                ).fetchone()
+                environments[environment] = _decode_environment(content)
+            job.spec = replace(job.spec, env=environments[environment])
+        jobs.append(job)
+    return jobs
 
 
 def _job(row: Sequence[Any]) -> Job:

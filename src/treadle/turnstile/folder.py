@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,6 +42,23 @@ def check_folder(folder: Path) -> None:
     ours = about.st_mode & 0o020 and about.st_gid in (os.getegid(), *os.getgroups())
     if not (mine or ours):
         raise TurnstileError(f"{folder} is user {about.st_uid}'s alone: no place for a turnstile")
+
+
+def open_page(path: Path, flags: int) -> int:
+    """Open a page's file; a link or anything but a file that somebody has put there stays shut.
+
+    Args:
+        path: As ``page_file`` tells.
+        flags: ``os.O_RDONLY`` or ``os.O_RDWR``.
+
+    Raises:
+        OSError: If it cannot be opened.
+    """
+    found = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(found).st_mode):
+        os.close(found)
+        raise OSError(errno.EINVAL, "it is no file")
+    return found
 
 
 def page_file(folder: Path, uuid: str) -> Path:

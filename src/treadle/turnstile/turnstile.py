@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from treadle.turnstile.folder import page_file
+from treadle.turnstile.folder import open_page, page_file
 from treadle.turnstile.page import (
     KNOBS,
     PAGE_BYTES,
@@ -178,7 +178,7 @@ class Turnstile:
         try:
             if create and not path.exists():
                 _create(path, uuid)
-            with path.open("r+b") as file:
+            with os.fdopen(open_page(path, os.O_RDWR), "r+b") as file:
                 if os.fstat(file.fileno()).st_size < PAGE_BYTES:
                     raise TurnstileError(f"cannot use the turnstile {path}: it is too short")
                 memory = mmap.mmap(file.fileno(), PAGE_BYTES)

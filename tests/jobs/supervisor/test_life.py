@@ -233,9 +233,42 @@ async def test_a_supervisor_that_is_told_to_end_ends_its_job_first(watched: Watc
     pid = await watched.is_running()
     os.kill(await watched.supervisor(), signal.SIGTERM)
     ending = await watched.end()
-    assert (ending.signal, ending.told) == (15, True)
-    assert ending.reason == "its supervisor was told to end"
+    assert (ending.signal, ending.told, ending.interrupted) == (15, True, True)
+    assert ending.reason == "its supervisor was told to end, as when the machine is shut down"
     assert not is_alive(pid)
+
+
+async def test_a_job_that_hears_of_the_end_before_its_supervisor_is_interrupted(
+    watched: Watched,
+) -> None:
+    # It leaves one behind that takes its time: the supervisor is still there to be told.
+    left = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
+    watched.start("sh", "-c", f'sh -c "{left}" & wait')
+    pid = await watched.is_running()
+    await watched.has_written("ready")
+    os.kill(pid, signal.SIGTERM)
+    await until(lambda: not is_alive(pid), "it has ended")
+    os.kill(await watched.supervisor(), signal.SIGTERM)
+    with await watched.client() as client:
+        client.sendall(b'{"do": "end", "reason": "now", "grace_seconds": 0}\n')
+        ending = await watched.end()
+    assert (ending.signal, ending.interrupted) == (15, True)
+
+
+async def test_a_job_that_had_finished_was_not_interrupted(watched: Watched) -> None:
+    left = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
+    script = f'sh -c "{left}" & read line < fifo; exit 0'
+    os.mkfifo(watched.folder.parent / "fifo")
+    watched.start("sh", "-c", script, cwd=str(watched.folder.parent))
+    pid = await watched.is_running()
+    await watched.has_written("ready")
+    (watched.folder.parent / "fifo").write_text("go\n")
+    await until(lambda: not is_alive(pid), "it has ended")
+    os.kill(await watched.supervisor(), signal.SIGTERM)
+    with await watched.client() as client:
+        client.sendall(b'{"do": "end", "reason": "now", "grace_seconds": 0}\n')
+        ending = await watched.end()
+    assert (ending.exit_code, ending.told, ending.interrupted) == (0, False, False)
 
 
 # Those who talk to it.

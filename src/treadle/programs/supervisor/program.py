@@ -77,6 +77,7 @@ class Supervisor:
         self._status: int | None = None
         self._stopped = False
         self._ending: str | None = None
+        self._interrupted = False
         self._kill_at: float | None = None
         self._left_behind = 0
         for fd in (self._wake, self._door.fileno()):
@@ -166,7 +167,7 @@ class Supervisor:
             if number == signal.SIGCHLD:
                 self._reap()
             elif number == signal.SIGTERM:
-                self._end("its supervisor was told to end")
+                self._interrupt()
             elif self._status is None:
                 self._signal_group(number)
 
@@ -189,9 +190,21 @@ class Supervisor:
             kill_at = now() + self._task["grace_seconds"]
             self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
 
+    def _interrupt(self) -> None:
+        """End the job because the machine goes down, say: that is not its failure."""
+        self._reap()  # it may just have ended by itself
+        # Whoever ends the machine tells all at once: the job may have heard it first.
+        heard = (
+            self._status is not None and os.waitstatus_to_exitcode(self._status) == -signal.SIGTERM
+        )
+        if self._ending is None and (self._status is None or heard):
+            self._interrupted = True
+            self._ending = "its supervisor was told to end, as when the machine is shut down"
+        self._end("")
+
     def _end(self, reason: str, grace: float | None = None) -> None:
         """Tell the job to end, and see that it does."""
-        if self._ending is None:
+        if self._ending is None and self._status is None:
             self._ending = reason
         kill_at = now() + (self._task["grace_seconds"] if grace is None else grace)
         if self._kill_at is None or kill_at < self._kill_at:
@@ -295,6 +308,7 @@ class Supervisor:
             "signal": None,
             "reason": "",
             "told": False,
+            "interrupted": self._interrupted,
             "started_at": self._started_at,
             "ended_at": time.time(),
             "cpu_seconds": usage.ru_utime + usage.ru_stime,

@@ -40,6 +40,7 @@ def become_job(task: dict[str, Any], output: int, failed: int, parent: int) -> N
         if task["nice"]:
             os.nice(task["nice"])
         if task["user"] is not None:
+            os.fchown(output, task["user"]["uid"], -1)  # that it can open /dev/stdout, too
             os.setgroups(task["user"]["groups"])
             os.setgid(task["user"]["gid"])
             os.setuid(task["user"]["uid"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -113,12 +114,10 @@ class ProtocolRoutes:
 
     def _may_control(self, request: Request) -> None:
         """Loading and unloading is for the owner: by the local socket, or with the token."""
-        if not (
-            self._open_model_control or is_local(request.scope) or request.scope.get("has_token")
-        ):
+        if not (self._open_model_control or is_owners(request.scope)):
             raise ForbiddenError(
-                "models are loaded and unloaded over the node's local socket, with its token, or "
-                "by anyone if the configuration says [http] open_model_control = true"
+                "models are loaded and unloaded by the node's owner over its local socket, with "
+                "its token, or by anyone if the configuration says [http] open_model_control = true"
             )
 
     async def _body(self, request: Request, kind: type[_T]) -> _T:
@@ -163,6 +162,14 @@ def is_local(scope: Scope) -> bool:
     """Whether a request came over the Unix socket, which its file permissions protect."""
     server = scope.get("server")
     return server is not None and server[1] is None
+
+
+def is_owners(scope: Scope) -> bool:
+    """Whether a request is of the node's own user or root, or of who holds its token."""
+    if is_local(scope):  # which a group may share: what counts is who has connected
+        peer = scope.get("peer")
+        return peer is not None and peer[1] in (0, os.geteuid())
+    return bool(scope.get("has_token"))
 
 
 class _InferFirst:
