@@ -33,6 +33,12 @@ GOOD: list[tuple[ModelConfig, ...]] = [
     (python_model("a", worker="w"), onnx_model("b", worker="w")),
     (python_model("a", worker="w", env={"A": "1"}), python_model("b", worker="w", env={"A": "1"})),
     (python_model("a", replicas=2), python_model("b", replicas=3)),
+    (python_model(factory=None, torchscript="m.pt", inputs=(tensor(),), outputs=(tensor(),)),),
+    (
+        python_model("a", worker="w", device="cuda", priority="critical"),
+        python_model("b", worker="w", device="cuda", dtype="float16"),
+    ),
+    (python_model(p99_seconds=0.1, use_whole_objective=True, when_late="refuse"),),
 ]
 
 
@@ -44,8 +50,14 @@ def test_good(models: tuple[ModelConfig, ...]) -> None:
 # models, what the error says
 BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
     ((python_model(), python_model()), ["model[1] (a)", "name", "already taken"]),
-    ((python_model(factory=None),), ["model[0] (a)", "exactly one of the keys onnx and factory"]),
-    ((python_model(onnx="m.onnx"),), ["model[0] (a)", "exactly one of the keys onnx and factory"]),
+    (
+        (python_model(factory=None),),
+        ["model[0] (a)", "exactly one of the keys onnx, factory, torchscript"],
+    ),
+    (
+        (python_model(onnx="m.onnx"),),
+        ["model[0] (a)", "exactly one of the keys onnx, factory, torchscript"],
+    ),
     ((python_model(factory="module"),), ["model[0] (a)", "factory", '"module:callable"']),
     ((python_model(factory=":callable"),), ["factory", '"module:callable"']),
     ((python_model(factory="module:"),), ["factory", '"module:callable"']),
@@ -55,7 +67,7 @@ BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
     ((python_model(outputs=(tensor("fp32"),)),), ["datatype", "'fp32'", ", ".join(DTYPES)]),
     (
         (python_model("a", worker="w"), python_model("b", worker="w", replicas=2)),
-        ["model[1] (b)", "worker 'w'", "same env, replicas and priority", "'a' has others"],
+        ["model[1] (b)", "worker 'w'", "same env, replicas, device, priority", "'a' has others"],
     ),
     (
         (python_model("a", worker="w"), python_model("b", worker="w", env={"A": "1"})),
@@ -68,6 +80,14 @@ BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
     (
         (python_model("a"), python_model("b", worker="a", replicas=2)),
         ["model[1] (b)", "worker 'a'"],
+    ),
+    ((python_model(factory=None, exported="m.pt2"),), ["inputs, outputs", "give both"]),
+    ((onnx_model(dtype="float16"),), ["dtype", "only for PyTorch"]),
+    ((onnx_model(compile=True),), ["compile", "only for PyTorch"]),
+    ((python_model(when_late="refuse"),), ["when_late", "only beside p99_seconds"]),
+    (
+        (python_model("a", worker="w"), python_model("b", worker="w", device="cuda")),
+        ["worker 'w'", "same env, replicas, device"],
     ),
     ((python_model("good"), python_model("bad", factory="x")), ["model[1] (bad)"]),
 ]

@@ -109,7 +109,8 @@ class NodeApi:
         return {
             "name": model.name,
             "version": config.version,
-            "source": config.onnx or config.factory,
+            "source": config.source,
+            "device": config.device,
             "priority": config.priority,
             "p99_seconds": config.p99_seconds,
             "max_batch": config.max_batch,

@@ -38,10 +38,15 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     version: Name = "1"
     onnx: str | None = None
     factory: str | None = None
+    torchscript: str | None = None
+    exported: str | None = None
     inputs: tuple[TensorConfig, ...] = ()
     outputs: tuple[TensorConfig, ...] = ()
     parameters: dict[str, Any] = {}
-    device: Literal["cpu"] = "cpu"
+    device: Annotated[str, Meta(pattern=r"\A(cpu|cuda(:[0-9]{1,3})?)\Z")] = "cpu"
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None
+    compile: bool = False
+    warm_up: tuple[Annotated[int, Meta(ge=1)], ...] | None = None
     share: Fraction = 1.0
     priority: Literal["critical", "normal", "background"] = "normal"
     p99_seconds: Seconds | None = None
@@ -60,6 +65,18 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     load: bool = True
 
     @property
+    def warm_up_rows(self) -> tuple[int, ...]:
+        """The batch sizes to run before requests come: on a GPU one and the most, if not told."""
+        if self.warm_up is not None:
+            return self.warm_up
+        return () if self.device == "cpu" else tuple(sorted({1, self.max_batch}))
+
+    @property
+    def source(self) -> str:
+        """What it is made of: a file, or a factory."""
+        return self.onnx or self.factory or self.torchscript or self.exported or ""
+
+    @property
     def priority_class(self) -> Priority:
         return Priority.parse(self.priority)
 
@@ -71,6 +88,9 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def worker_name(self) -> str:
         """Name of the worker that hosts the model: one of its own unless told otherwise."""
         return self.worker or self.name
+
+
+_SOURCES = ("onnx", "factory", "torchscript", "exported")
 
 
 def check_models(models: tuple[ModelConfig, ...]) -> None:
@@ -86,19 +106,26 @@ def check_models(models: tuple[ModelConfig, ...]) -> None:
         if model.name in seen:
             raise ConfigError(f"{where}: name: {model.name!r} is already taken; allowed: one each")
         seen.add(model.name)
-        if (model.onnx is None) == (model.factory is None):
-            raise ConfigError(f"{where}: allowed: exactly one of the keys onnx and factory")
+        if len([key for key in _SOURCES if getattr(model, key) is not None]) != 1:
+            raise ConfigError(f"{where}: allowed: exactly one of the keys {', '.join(_SOURCES)}")
         if model.factory is not None:
             module, _, attribute = model.factory.partition(":")
             if not (module and attribute):
                 raise ConfigError(
                     f'{where}: factory: {model.factory!r}; allowed: "module:callable"'
                 )
-        elif model.inputs or model.outputs:
+        elif model.onnx is None and not (model.inputs and model.outputs):
+            raise ConfigError(
+                f"{where}: inputs, outputs: a PyTorch file does not tell them; give both"
+            )
+        elif model.onnx is not None and (model.inputs or model.outputs):
             raise ConfigError(
                 f"{where}: inputs, outputs: an ONNX file brings its own; "
                 "allowed: only beside factory"
             )
+        if model.onnx is not None and (model.dtype or model.compile):
+            key = "dtype" if model.dtype else "compile"
+            raise ConfigError(f"{where}: {key}: allowed: only for PyTorch models")
         for tensor in (*model.inputs, *model.outputs):
             if tensor.datatype not in DTYPES:
                 raise ConfigError(
@@ -112,12 +139,10 @@ def check_models(models: tuple[ModelConfig, ...]) -> None:
                 if unusual:
                     raise ConfigError(f"{where}: {key}: allowed: only beside p99_seconds")
         other = by_worker.setdefault(model.worker_name, model)
-        if (other.env, other.replicas, other.priority) != (
-            model.env,
-            model.replicas,
-            model.priority,
-        ):
+        # On a GPU each has streams of its own, with a class of their own.
+        shared = ("env", "replicas", "device", *(("priority",) if model.device == "cpu" else ()))
+        if any(getattr(other, key) != getattr(model, key) for key in shared):
             raise ConfigError(
                 f"{where}: worker: models that share worker {model.worker_name!r} need the same "
-                f"env, replicas and priority; {other.name!r} has others"
+                f"{', '.join(shared)}; {other.name!r} has others"
             )

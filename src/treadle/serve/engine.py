@@ -16,10 +16,11 @@ from treadle.serve.model import ServedModel
 from treadle.serve.running import Outputs, RunningBatch
 from treadle.serve.ticket import Answer, Ticket
 from treadle.serve.worker.messages import Done, Failed
-from treadle.serve.worker.process import SLOTS, WorkerProcess
+from treadle.serve.worker.process import SLOTS, WorkerLane
 from treadle.types import Priority
 
 _AHEAD_SECONDS = 0.001
+_AHEAD_ON_GPU_SECONDS = 0.02
 
 
 class Engine:
@@ -51,8 +52,8 @@ class Engine:
         self._timer_at = math.inf
         self._open: set[Ticket] = set()
         self._running: set[RunningBatch] = set()
-        self._held: dict[WorkerProcess, tuple[Priority, float]] = {}
-        """Workers that hold a share of the device, the class that it counts as and the share."""
+        self._held: dict[WorkerLane, tuple[Priority, float]] = {}
+        """Lanes that hold a share of the device, the class that it counts as and the share."""
         self._closed: RequestError | None = None
         self._batch_numbers = count(1)
 
@@ -143,46 +144,51 @@ class Engine:
             self._fail(ticket, DeadlineError("Request timeout expired"))
         sent_to = set()
         while batch := self._queue.take(now, ready=self._ready, fits=self._fits):
-            sent_to.add(self._start(batch, now))
+            sent_to.add(self._start(batch, now).worker)
         for worker in sent_to:
             worker.flush()
         self._plan_timer(now)
 
     def _ready(self, name: str) -> bool:
-        """Whether a worker could take a batch: an idle one, or, if it will be full, a busy one."""
+        """Whether a batch could be taken: by an idle lane, or, if it will be full, a busy one."""
         model = self._models[name]
         full = self._queue.waiting(name) >= model.most_rows
-        return self._idle_worker(model) is not None or (
-            full and self._worker_to_send_ahead(model) is not None
+        return self._idle_lane(model) is not None or (
+            full and self._lane_to_send_ahead(model) is not None
         )
 
     def _fits(self, entry: Entry) -> bool:
         model = self._models[entry.model]
-        if self._idle_worker(model) is None:
-            return True  # it is sent ahead, to a worker that holds its share already
+        if self._idle_lane(model) is None:
+            return True  # it is sent ahead, to a lane that holds its share already
         return self._capacity.fits(entry.priority, model.config.share)
 
-    def _idle_worker(self, model: ServedModel) -> WorkerProcess | None:
-        for worker in model.workers:
-            if worker.usable and worker.in_flight == 0:
-                return worker
+    def _idle_lane(self, model: ServedModel) -> WorkerLane | None:
+        for lane in model.lanes:
+            if lane.in_flight == 0 and lane.usable:
+                return lane
         return None
 
-    def _worker_to_send_ahead(self, model: ServedModel) -> WorkerProcess | None:
-        """A worker that is about to end a batch, and can be sent the next meanwhile.
+    def _lane_to_send_ahead(self, model: ServedModel) -> WorkerLane | None:
+        """A lane that is about to end a batch, and can be sent the next meanwhile.
 
         For short batches the way there and back takes longer than the run: a worker would idle.
+        On a GPU one more may be longer: its inputs are copied while the one before it runs.
         Only full ones are sent ahead, others gain more from company; and only to a worker that
         has just begun, since what is sent can no longer be overtaken.
         """
-        seconds = model.latency.estimate(model.config.max_batch, self._now)
-        if seconds is None or seconds > _AHEAD_SECONDS / 2:
+        seconds = model.latency.estimate(model.most_rows, self._now)
+        if seconds is None or seconds > (
+            _AHEAD_ON_GPU_SECONDS if model.on_gpu else _AHEAD_SECONDS / 2
+        ):
             return None
         most = SLOTS if seconds == 0 else min(SLOTS, int(_AHEAD_SECONDS / seconds))
-        for worker in model.workers:
-            room = worker.usable and worker.in_flight < most
-            if room and self._now - worker.busy_since < _AHEAD_SECONDS:
-                return worker
+        for lane in model.lanes:
+            if model.on_gpu and lane.in_flight == 1 and lane.usable:
+                return lane
+            room = lane.in_flight < most and lane.usable
+            if room and self._now - lane.busy_since < _AHEAD_SECONDS:
+                return lane
         return None
 
     def _plan_timer(self, now: float) -> None:
@@ -201,29 +207,29 @@ class Engine:
         self._timer = None
         self._dispatch()
 
-    def _start(self, batch: Batch, now: float) -> WorkerProcess:
+    def _start(self, batch: Batch, now: float) -> WorkerLane:
         model = self._models[batch.model]
         tickets = cast(tuple[Ticket, ...], batch.entries)
         for ticket in tickets:
             ticket.started = now
-        worker = self._idle_worker(model) or self._worker_to_send_ahead(model)
-        assert worker is not None, "a batch was taken for a model that was not ready"
-        running = RunningBatch(model, batch, tickets, worker, now, self._loop, self._ended)
+        lane = self._idle_lane(model) or self._lane_to_send_ahead(model)
+        assert lane is not None, "a batch was taken for a model that was not ready"
+        running = RunningBatch(model, batch, tickets, lane, now, self._loop, self._ended)
         self._running.add(running)
-        if worker not in self._held:
-            worker.busy_since = now
-            self._held[worker] = (_seen_as(running), model.config.share)
-            self._capacity.hold(*self._held[worker])
+        if lane not in self._held:
+            lane.busy_since = now
+            self._held[lane] = (_seen_as(running), model.config.share)
+            self._capacity.hold(*self._held[lane])
         running.start(next(self._batch_numbers))
-        return worker
+        return lane
 
     def _ended(
         self, running: RunningBatch, answer: Done | Failed | ModelError | None, outputs: Outputs
     ) -> None:
-        now, worker = self._clock.now(), running.worker
+        now, lane = self._clock.now(), running.lane
         self._running.discard(running)
-        if worker.in_flight == 0:
-            self._capacity.release(*self._held.pop(worker))
+        if lane.in_flight == 0:
+            self._capacity.release(*self._held.pop(lane))
         if running.batch.aged:
             self._queue.aged_finished(now, now - running.started)
         if isinstance(answer, Done):
@@ -232,8 +238,8 @@ class Engine:
             self._run_again(running)
         else:
             self._failed(running, answer)
-        worker.busy_since = now
-        running.group.batch_ended(worker)
+        lane.busy_since = now
+        running.group.batch_ended(running.worker)
         self.wake()
 
     def _succeed(self, running: RunningBatch, answer: Done, outputs: Outputs, now: float) -> None:
@@ -248,7 +254,7 @@ class Engine:
             run_seconds=answer.run_seconds,
             output_seconds=answer.output_seconds,
         )
-        began = max(running.started, running.worker.busy_since)
+        began = max(running.started, running.lane.busy_since)
         self._metrics.batch(model.name, running.rows, began, now, model.config.share)
         for ticket, tensors in zip(running.tickets, outputs, strict=True):
             self._open.discard(ticket)

@@ -11,7 +11,7 @@ from treadle.serve.config import ModelConfig
 from treadle.serve.standing import Standing
 from treadle.serve.statistics import ModelStatistics
 from treadle.serve.worker.group import WorkerGroup
-from treadle.serve.worker.process import WorkerProcess
+from treadle.serve.worker.process import WorkerLane
 from treadle.types import TensorSpec
 
 
@@ -31,6 +31,7 @@ class ServedModel:
         self.config = config
         self.name = config.name
         self.priority = config.priority_class
+        self.on_gpu = config.device != "cpu"
         self.batched = config.max_batch > 1
         self.state = ModelState.UNAVAILABLE
         self.reason = "" if config.load else "not loaded"
@@ -74,6 +75,7 @@ class ServedModel:
         return self.state is ModelState.READY and self.group is not None and self.group.alive
 
     @property
-    def workers(self) -> Iterable[WorkerProcess]:
-        """The processes that could run a batch now or soon."""
-        return () if self.group is None else self.group.workers
+    def lanes(self) -> Iterable[WorkerLane]:
+        """What could run a batch now or soon."""
+        workers = () if self.group is None else self.group.workers
+        return (worker.lane(self.name) for worker in workers)

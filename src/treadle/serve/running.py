@@ -12,7 +12,7 @@ from treadle.serve.tensors import Buffer, Tensor
 from treadle.serve.ticket import Ticket
 from treadle.serve.worker.arena import aligned
 from treadle.serve.worker.messages import Done, Failed, Run, Slice
-from treadle.serve.worker.process import WorkerProcess
+from treadle.serve.worker.process import WorkerLane
 
 _LONG_COPY_BYTES = 4 << 20
 """Copies above this size would hold up the event loop for about a millisecond."""
@@ -32,7 +32,7 @@ class RunningBatch:
         model: ServedModel,
         batch: Batch,
         tickets: tuple[Ticket, ...],
-        worker: WorkerProcess,
+        lane: WorkerLane,
         started: float,
         loop: asyncio.AbstractEventLoop,
         on_end: OnEnd,
@@ -42,8 +42,10 @@ class RunningBatch:
         self.tickets = tickets
         assert model.group is not None
         self.group = model.group  # the model may be given another one meanwhile
-        self.worker = worker
+        self.lane = lane
+        self.worker = lane.worker
         self._slot = self.worker.take_slot()
+        lane.in_flight += 1
         self.started = started
         self.signature = (model.inputs, model.outputs)
         """Of the model as it was when the batch started."""
@@ -117,6 +119,7 @@ class RunningBatch:
         if self._limit is not None:
             self._limit.cancel()
         self.worker.free_slot(self._slot)
+        self.lane.in_flight -= 1
         self._on_end(self, answer, outputs)
 
     def _split(self, answer: Done) -> Outputs:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from treadle.serve.tensors import Array, Tensor, from_array, to_array
-from treadle.serve.worker.__main__ import Host
 from treadle.serve.worker.arena import Arena
+from treadle.serve.worker.host import Host
 from treadle.serve.worker.messages import (
     Done,
     Failed,
@@ -34,6 +34,9 @@ def model(factory: str | None = "worker_models:Doubles", **changes: Any) -> Mode
         "name": "m",
         "onnx": None,
         "factory": factory,
+        "torchscript": None,
+        "exported": None,
+        "priority": 1,
         "inputs": (),
         "outputs": (),
         "parameters": {},

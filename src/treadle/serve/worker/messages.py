@@ -34,13 +34,25 @@ class ModelSetup(Struct, frozen=True):
     name: str
     onnx: str | None
     factory: str | None
+    torchscript: str | None
+    exported: str | None
     inputs: tuple[PlainSpec, ...]
     outputs: tuple[PlainSpec, ...]
     parameters: dict[str, Any]
     device: str
+    priority: int
     threads: int
     max_batch: int
     folder: str
+    dtype: str = ""
+    """Of the model's floating point, as PyTorch names it; empty: as it is."""
+    compile: bool = False
+    warm_up: tuple[int, ...] = ()
+    """Batch sizes to run before requests come."""
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device != "cpu"
 
 
 class Load(Struct, frozen=True, tag=True):
@@ -48,6 +60,11 @@ class Load(Struct, frozen=True, tag=True):
 
     models: tuple[ModelSetup, ...]
     nice: int
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether its models run side by side: on a GPU."""
+        return any(model.on_gpu for model in self.models)
 
 
 class Loaded(Struct, frozen=True, tag=True):
@@ -81,6 +98,8 @@ class Done(Struct, array_like=True, frozen=True, tag=True):
     input_seconds: float
     run_seconds: float
     output_seconds: float
+    fitted_rows: int = 0
+    """How many rows fit into the device's memory, if not all did at once; else 0."""
 
 
 class Failed(Struct, array_like=True, frozen=True, tag=True):
@@ -88,6 +107,8 @@ class Failed(Struct, array_like=True, frozen=True, tag=True):
 
     batch: int
     reason: str
+    spoilt: bool = False
+    """Nothing can run in this process any more: it ends."""
 
 
 ToWorker = Load | tuple[Run, ...]

@@ -8,12 +8,12 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from treadle.errors import ModelLoadError
-from treadle.serve.tensors import DTYPES, Array
+from treadle.serve.tensors import Array
 from treadle.serve.worker.messages import ModelSetup
 from treadle.types import ModelContext, TensorSpec
 
@@ -32,6 +32,29 @@ class RunnableModel(Protocol):
     def __call__(self, inputs: dict[str, Array], /) -> Mapping[str, Array]: ...
 
 
+class StagedBatch(Protocol):
+    """A batch that runs on a device by itself."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]: ...
+
+    def copy_to(self, places: Mapping[str, Array]) -> None: ...
+
+    def wait(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class StagedModel(Protocol):
+    """A model whose batches can be begun before the one before has ended."""
+
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+
+    def begin(self, inputs: dict[str, Array], /) -> StagedBatch: ...
+
+
 def load_model(setup: ModelSetup) -> RunnableModel:
     """Bring a model to life.
 
@@ -39,29 +62,35 @@ def load_model(setup: ModelSetup) -> RunnableModel:
         ModelLoadError: If it cannot be; the text says why.
     """
     if setup.onnx is not None:
-        return OnnxModel(_resolve(setup.onnx, Path(setup.folder)), setup.threads)
+        return OnnxModel(_resolve(setup.onnx, Path(setup.folder)), setup)
+    if (file := setup.torchscript or setup.exported) is not None:
+        return _load_torch_file(_resolve(file, Path(setup.folder)), setup)
     return _call_factory(setup)
 
 
 class OnnxModel:
-    """An ONNX file, run by ONNX Runtime on the CPU."""
+    """An ONNX file, run by ONNX Runtime."""
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, setup: ModelSetup) -> None:
         # Imported here: a worker that hosts only Python models has no use for it.
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = setup.threads
         options.inter_op_num_threads = 1
         # Threads that spin while idle would take the time that other models are due.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         if not path.is_file():
             raise ModelLoadError(f"no such file: {path}")
-        try:
-            self._session = onnxruntime.InferenceSession(
-                path, options, providers=["CPUExecutionProvider"]
+        provider = "CUDAExecutionProvider" if setup.on_gpu else "CPUExecutionProvider"
+        if provider not in (offered := onnxruntime.get_available_providers()):
+            raise ModelLoadError(
+                f"this ONNX Runtime cannot run models on a GPU (it offers {', '.join(offered)}): "
+                "install onnxruntime-gpu in the place of onnxruntime"
             )
+        try:
+            self._session = onnxruntime.InferenceSession(path, options, providers=[provider])
         except Exception as error:
             raise ModelLoadError(f"{path} is not a model that can be run: {error}") from error
         self.inputs = [_onnx_spec(node) for node in self._session.get_inputs()]
@@ -77,41 +106,6 @@ class OnnxModel:
         return dict(
             zip(self._output_names, self._session.run(self._output_names, inputs), strict=True)
         )
-
-
-class TorchModel:
-    """A PyTorch module: called with its inputs in order, without gradients."""
-
-    def __init__(
-        self, module: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], threads: int
-    ) -> None:
-        self._torch: Any = sys.modules["torch"]  # the module's own import brought it
-        self._torch.set_num_threads(threads)
-        self._module = module.eval()
-        self.inputs = inputs
-        self.outputs = outputs
-
-    def __call__(self, inputs: dict[str, Array]) -> Mapping[str, Array]:
-        torch = self._torch
-        with torch.inference_mode():
-            result = self._module(*(self._to_torch(inputs[s.name]) for s in self.inputs))
-        if isinstance(result, Mapping):
-            return {str(name): self._to_numpy(value) for name, value in result.items()}
-        values = [result] if isinstance(result, torch.Tensor) else list(result)
-        if len(values) != len(self.outputs):
-            raise ValueError(f"{len(values)} outputs where {len(self.outputs)} are declared")
-        return {s.name: self._to_numpy(v) for s, v in zip(self.outputs, values, strict=True)}
-
-    def _to_torch(self, array: Array) -> Any:
-        if array.dtype == DTYPES["BF16"]:
-            return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
-        return self._torch.from_numpy(array)
-
-    def _to_numpy(self, value: Any) -> Array:
-        value = value.detach()  # a parameter asks for gradients even here
-        if value.dtype == self._torch.bfloat16:
-            return cast(Array, value.view(self._torch.int16).numpy().view(DTYPES["BF16"]))
-        return cast(Array, value.numpy())
 
 
 def _call_factory(setup: ModelSetup) -> RunnableModel:
@@ -141,10 +135,35 @@ def _call_factory(setup: ModelSetup) -> RunnableModel:
             "the configuration"
         )
     if _is_torch_module(model):
-        return TorchModel(model, inputs, outputs, setup.threads)
+        return _torch_model(model, inputs, outputs, setup)
+    if setup.dtype or setup.compile:
+        raise ModelLoadError(
+            f"{setup.factory} returned {type(model).__name__}; dtype and compile are for PyTorch "
+            "modules"
+        )
     if not callable(model):
         raise ModelLoadError(f"{setup.factory} returned {type(model).__name__}, not a callable")
     return _Declared(model, inputs, outputs)
+
+
+def _load_torch_file(path: Path, setup: ModelSetup) -> RunnableModel:
+    inputs, outputs = ([TensorSpec(*spec) for spec in s] for s in (setup.inputs, setup.outputs))
+    if not path.is_file():
+        raise ModelLoadError(f"no such file: {path}")
+    try:
+        from treadle.serve.worker.torch_model import load_torch_file
+    except ImportError as error:
+        raise ModelLoadError(f"{path} needs PyTorch: {error}") from None
+    return _torch_model(load_torch_file(setup, str(path)), inputs, outputs, setup)
+
+
+def _torch_model(
+    module: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], setup: ModelSetup
+) -> RunnableModel:
+    # Imported here: torch takes seconds, and most models have no use for it.
+    from treadle.serve.worker.torch_model import TorchModel
+
+    return TorchModel(module, inputs, outputs, setup)
 
 
 def _takes_context(factory: Callable[..., Any]) -> bool:

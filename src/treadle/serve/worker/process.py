@@ -44,6 +44,27 @@ class Slot:
         self.outputs.close()
 
 
+class WorkerLane:
+    """What runs one batch at a time: all models of a worker, or each where they run side by side.
+
+    Whoever gives it batches keeps the figures.
+    """
+
+    __slots__ = ("busy_since", "in_flight", "worker")
+
+    def __init__(self, worker: WorkerProcess) -> None:
+        self.worker = worker
+        self.busy_since = 0.0
+        """When it began with what it does now."""
+        self.in_flight = 0
+        """Batches that it holds, running and next."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be sent one more."""
+        return self.worker.usable and self.worker.in_flight < SLOTS
+
+
 class WorkerProcess:
     """A running worker: loads once, then runs batches, one after the other.
 
@@ -60,8 +81,9 @@ class WorkerProcess:
         slots: Sequence[Slot],
     ) -> None:
         self.name = name
-        self.busy_since = 0.0
-        """When it began with what it does now. Kept by whoever gives it batches."""
+        self.concurrent = False
+        """Whether its models run side by side."""
+        self._lanes: dict[str, WorkerLane] = {}
         self._free_slots = list(slots)
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[ModelError] = loop.create_future()
@@ -126,6 +148,7 @@ class WorkerProcess:
             ValueError: If the message cannot be sent.
         """
         data = messages.encode_load(message)
+        self.concurrent = message.concurrent
         with contextlib.suppress(OSError):  # gone already: _watch_exit will say so
             self._control.send(data)
         return await self._loaded
@@ -144,6 +167,13 @@ class WorkerProcess:
     def usable(self) -> bool:
         """Whether it can still be sent a batch: it has not hung up."""
         return self._control.fileno() >= 0
+
+    def lane(self, model: str) -> WorkerLane:
+        """Where batches of a model run."""
+        key = model if self.concurrent else ""
+        if key not in self._lanes:
+            self._lanes[key] = WorkerLane(self)
+        return self._lanes[key]
 
     def take_slot(self) -> Slot:
         return self._free_slots.pop()

@@ -1,0 +1,270 @@
+"""The models of a worker, and the memory that it shares with the node."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle.errors import ModelLoadError
+from treadle.serve.tensors import (
+    DTYPES,
+    Array,
+    Tensor,
+    bytes_ends,
+    datatype_of,
+    from_array,
+    to_array,
+)
+from treadle.serve.worker import messages
+from treadle.serve.worker.arena import Arena, aligned
+from treadle.serve.worker.memory import (
+    has_spoilt_the_device,
+    is_out_of_memory,
+    run_in_memory,
+)
+from treadle.serve.worker.messages import (
+    Done,
+    Failed,
+    Load,
+    Loaded,
+    LoadFailed,
+    ModelSetup,
+    PlainSpec,
+    Run,
+    Signature,
+    Slice,
+)
+from treadle.serve.worker.models import (
+    RunnableModel,
+    StagedBatch,
+    StagedModel,
+    load_model,
+)
+from treadle.types import TensorSpec
+
+_log = logging.getLogger("treadle.worker")
+
+Finish = Callable[[float], Done | Failed]
+"""Waits until a batch has ended; is told when the one before it had."""
+
+
+class Host:
+    """The models of this process and the memory that it shares with the node."""
+
+    def __init__(self, slots: Sequence[tuple[Arena, Arena]]) -> None:
+        self._slots = slots
+        self._models: dict[str, tuple[RunnableModel, bool]] = {}
+
+    def load(self, message: Load) -> Loaded | LoadFailed:
+        """Load every model, or say which one failed and why."""
+        os.nice(message.nice)
+        signatures: dict[str, Signature] = {}
+        for setup in message.models:
+            try:
+                model = load_model(setup)
+                if not model.inputs:
+                    raise ModelLoadError("it takes no input, so nothing could be asked of it")
+                _check_specs(setup.name, [*model.inputs, *model.outputs], setup.max_batch)
+            except ModelLoadError as error:
+                return LoadFailed(setup.name, messages.shorten(str(error)))
+            except BaseException as error:  # a factory is foreign code: it may even exit
+                traceback.print_exc()  # to the log; callers get the last word
+                return LoadFailed(setup.name, messages.shorten(f"{type(error).__name__}: {error}"))
+            self._models[setup.name] = (model, setup.max_batch > 1)
+            _warm_up(model, setup)
+            signatures[setup.name] = (_plain(model.inputs), _plain(model.outputs))
+        return Loaded(signatures)
+
+    def run(self, message: Run) -> Done | Failed:
+        """Run one batch. Whatever the model raises becomes the batch's failure."""
+        model, batched = self._models[message.model]
+        started = time.perf_counter()
+        try:
+            input_arena, output_arena = self._slots[message.slot]
+            inputs = self._read(input_arena, message.inputs)
+            read = time.perf_counter()
+            rows = message.rows if batched else None
+            results, fitted = run_in_memory(model, inputs, rows)
+            ran = time.perf_counter()
+            slices = self._write(output_arena, model.outputs, results, rows)
+        except Exception as error:
+            return self._failed(message, error)
+        written = time.perf_counter()
+        return Done(message.batch, slices, read - started, ran - read, written - ran, fitted)
+
+    def begin(self, message: Run) -> Finish:
+        """Have a batch run that goes on by itself, if its model can; call what is returned to end.
+
+        One that cannot has run when this returns.
+        """
+        model, batched = self._models[message.model]
+        if not isinstance(model, StagedModel):
+            answer = self.run(message)
+            return lambda after: answer
+        started = time.perf_counter()
+        try:
+            input_arena, output_arena = self._slots[message.slot]
+            batch = model.begin(self._read(input_arena, message.inputs))
+        except Exception as error:
+            if is_out_of_memory(error):  # slowly, then, as far as it goes
+                answer = self.run(message)
+                return lambda after: answer
+            failed = self._failed(message, error)
+            return lambda after: failed
+        try:
+            rows = message.rows if batched else None
+            slices = self._place(output_arena, model.outputs, batch, rows)
+        except Exception as error:
+            batch.close()
+            failed = self._failed(message, error)
+            return lambda after: failed
+
+        def finish(after: float) -> Done | Failed:
+            try:
+                batch.wait()
+            except Exception as error:
+                return self._failed(message, error)
+            seconds = time.perf_counter() - max(started, after)
+            return Done(message.batch, slices, 0.0, seconds, 0.0)
+
+        return finish
+
+    def _place(
+        self, arena: Arena, specs: Sequence[TensorSpec], batch: StagedBatch, rows: int | None
+    ) -> tuple[Slice, ...]:
+        """Have a batch's outputs copied to where the node reads them."""
+        slices, end, shapes = [], 0, batch.shapes
+        for spec in specs:
+            if spec.name not in shapes:
+                raise ValueError(f"the model did not return its output {spec.name!r}")
+            shape, dtype = shapes[spec.name]
+            _check_output(spec, shape, dtype, rows)
+            start, nbytes = aligned(end), math.prod(shape) * dtype.itemsize
+            end = start + nbytes
+            slices.append(Slice(spec.name, spec.datatype, shape, start, nbytes))
+        view = arena.reserve(end)
+        batch.copy_to(
+            {
+                s.name: np.frombuffer(
+                    view[s.offset : s.offset + s.nbytes], shapes[s.name][1]
+                ).reshape(s.shape)
+                for s in slices
+            }
+        )
+        return tuple(slices)
+
+    def _failed(self, message: Run, error: Exception) -> Failed:
+        # What the model printed on the way goes to the log; the caller gets the last word.
+        traceback.print_exception(error)
+        return Failed(
+            message.batch,
+            messages.shorten(f"{type(error).__name__}: {error}"),
+            spoilt=has_spoilt_the_device(error),
+        )
+
+    def _read(self, arena: Arena, slices: tuple[Slice, ...]) -> dict[str, Array]:
+        view = arena.follow(slices[-1].offset + slices[-1].nbytes)
+        return {
+            s.name: to_array(
+                Tensor(s.name, s.datatype, s.shape, view[s.offset : s.offset + s.nbytes])
+            )
+            for s in slices
+        }
+
+    def _write(
+        self,
+        arena: Arena,
+        specs: Sequence[TensorSpec],
+        results: Mapping[str, Array],
+        rows: int | None,
+    ) -> tuple[Slice, ...]:
+        tensors = []
+        for spec in specs:
+            if spec.name not in results:
+                raise ValueError(f"the model did not return its output {spec.name!r}")
+            array = np.asarray(results[spec.name])
+            _check_output(spec, array.shape, array.dtype, rows)
+            tensors.append(from_array(spec.name, array))
+        slices, end = [], 0
+        for tensor in tensors:
+            start = aligned(end)
+            end = start + len(tensor.data)
+            ends = _row_ends(tensor, rows) if tensor.datatype == "BYTES" else ()
+            slices.append(
+                Slice(tensor.name, tensor.datatype, tensor.shape, start, len(tensor.data), ends)
+            )
+        view = arena.reserve(end)
+        for tensor, place in zip(tensors, slices, strict=True):
+            view[place.offset : place.offset + place.nbytes] = tensor.data
+        return tuple(slices)
+
+
+def _warm_up(model: RunnableModel, setup: ModelSetup) -> None:
+    """Run what is to be run before requests come. What fails then is only said: zeros are odd."""
+    rows = setup.warm_up or (() if not setup.on_gpu else (1,))
+    for count in rows:
+        shapes = {s.name: [max(1, n) for n in s.shape] for s in model.inputs}
+        try:
+            model(
+                {
+                    s.name: np.zeros(
+                        [count, *shapes[s.name][1:]] if setup.max_batch > 1 else shapes[s.name],
+                        DTYPES[s.datatype],
+                    )
+                    for s in model.inputs
+                }
+            )
+        except Exception as error:
+            if has_spoilt_the_device(error):
+                raise
+            _log.warning("%s: no warm-up with %d rows: %s", setup.name, count, error)
+
+
+def _check_specs(model: str, specs: list[TensorSpec], max_batch: int) -> None:
+    for spec in specs:
+        if spec.datatype not in DTYPES:
+            raise ModelLoadError(
+                f"{spec.name!r} is declared as {spec.datatype!r}; allowed: {', '.join(DTYPES)}"
+            )
+        if max_batch > 1 and (not spec.shape or spec.shape[0] != -1):
+            raise ModelLoadError(
+                f"{spec.name!r} of model {model!r} has shape {list(spec.shape)}: with max_batch "
+                f"above 1 the first dimension is the batch and must be -1"
+            )
+
+
+def _check_output(
+    spec: TensorSpec, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int | None
+) -> None:
+    datatype = datatype_of(dtype)
+    if datatype != spec.datatype:
+        raise ValueError(f"output {spec.name!r} is {datatype}, declared as {spec.datatype}")
+    fits = len(shape) == len(spec.shape) and all(
+        want in (-1, got) for want, got in zip(spec.shape, shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"output {spec.name!r} has shape {list(shape)}, declared as {list(spec.shape)}"
+        )
+    if rows is not None and shape[0] != rows:
+        raise ValueError(f"output {spec.name!r} has {shape[0]} rows for a batch of {rows}")
+
+
+def _row_ends(tensor: Tensor, rows: int | None) -> tuple[int, ...]:
+    if rows is None:
+        return ()
+    count = int(np.prod(tensor.shape))
+    if count == 0:
+        return (0,) * rows
+    return tuple(bytes_ends(tensor.data, count)[count // rows - 1 :: count // rows])
+
+
+def _plain(specs: Sequence[TensorSpec]) -> tuple[PlainSpec, ...]:
+    return tuple((s.name, s.datatype, tuple(s.shape)) for s in specs)
