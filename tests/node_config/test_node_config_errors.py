@@ -143,7 +143,7 @@ def test_names_are_plain(tmp_path: Path, name: str, key: str) -> None:
 # text of the file, what is said
 TOGETHER = [
     ("[[model]]\nfactory = 'a:b'\n", ["model[0]", "missing", "`name`"]),
-    ("[[model]]\nname = 'a'\n", ["model[0] (a)", "exactly one of the keys onnx and factory"]),
+    ("[[model]]\nname = 'a'\n", ["model[0] (a)", "exactly one of the keys onnx, factory"]),
     (MODEL + MODEL, ["model[1] (m)", "'m' is already taken"]),
     (
         MODEL + "inputs = [{ name = 'x', datatype = 'float', shape = [1] }]\n",

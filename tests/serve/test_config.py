@@ -67,7 +67,7 @@ BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
     ((python_model(outputs=(tensor("fp32"),)),), ["datatype", "'fp32'", ", ".join(DTYPES)]),
     (
         (python_model("a", worker="w"), python_model("b", worker="w", replicas=2)),
-        ["model[1] (b)", "worker 'w'", "same env, replicas, device, priority", "'a' has others"],
+        ["model[1] (b)", "worker 'w'", "same device, env, replicas, priority", "'a' has others"],
     ),
     (
         (python_model("a", worker="w"), python_model("b", worker="w", env={"A": "1"})),
@@ -87,7 +87,7 @@ BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
     ((python_model(when_late="refuse"),), ["when_late", "only beside p99_seconds"]),
     (
         (python_model("a", worker="w"), python_model("b", worker="w", device="cuda")),
-        ["worker 'w'", "same env, replicas, device"],
+        ["worker 'w'", "same device, env, replicas"],
     ),
     ((python_model("good"), python_model("bad", factory="x")), ["model[1] (bad)"]),
 ]

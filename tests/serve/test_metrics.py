@@ -24,7 +24,7 @@ class Scraped:
 
     def __init__(self) -> None:
         self.clock, self.registry = ManualClock(100.0), CollectorRegistry()
-        self.metrics = ServeMetrics(Waiting(), self.clock.now)
+        self.metrics = ServeMetrics([Waiting()], self.clock.now)
         self.registry.register(self.metrics)
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -72,20 +72,20 @@ def test_the_depth_of_the_queue_is_what_the_queue_says(scraped: Scraped) -> None
 
 
 def test_batches_count_their_rows_and_the_device_time_they_held(scraped: Scraped) -> None:
-    scraped.metrics.batch("m", 3, 90.0, 94.0, 0.5)
-    scraped.metrics.batch("m", 4, 94.0, 95.0, 0.5)
+    scraped.metrics.batch("m", "cpu", 3, 90.0, 94.0, 0.5)
+    scraped.metrics.batch("m", "cpu", 4, 94.0, 95.0, 0.5)
     assert scraped.value("treadle_batch_rows_sum", model="m") == 7
     assert scraped.value("treadle_batch_rows_bucket", model="m", le="2.0") == 0
     assert scraped.value("treadle_batch_rows_bucket", model="m", le="4.0") == 2
     assert scraped.value("treadle_device_held_seconds_total", model="m") == pytest.approx(2.5)
-    assert scraped.value("treadle_device_busy_share") == pytest.approx(0.25)
+    assert scraped.value("treadle_device_busy_share", device="cpu") == pytest.approx(0.25)
     scraped.clock.advance(100)
-    assert scraped.value("treadle_device_busy_share") == 0
+    assert scraped.value("treadle_device_busy_share", device="cpu") == 0
 
 
 def test_all_of_it_can_be_written_as_text(scraped: Scraped) -> None:
     scraped.metrics.answered('quo"te', CRITICAL, 0.0, 0.0, 0.0)
-    scraped.metrics.batch('quo"te', 1, 0.0, 1.0, 1.0)
+    scraped.metrics.batch('quo"te', "cpu", 1, 0.0, 1.0, 1.0)
     text = generate_latest(scraped.registry).decode()
     assert 'treadle_requests_total{model="quo\\"te",outcome="ok",priority="critical"} 1.0' in text
 

@@ -21,6 +21,7 @@ from treadle.errors import UnavailableError
 from treadle.monitor.exporter import DeviceMetrics
 from treadle.node.api import NodeApi
 from treadle.node.config import NodeConfig
+from treadle.node.gpus import ServingGpus
 from treadle.node.jobs import NodeJobs
 from treadle.node.jobs_api import JobsApi
 from treadle.node.listeners import Listeners
@@ -31,6 +32,7 @@ from treadle.node.steering import SteeringMetrics
 from treadle.schedule import POLICIES, Capacity, RequestQueue
 from treadle.serve.dataplane import DataPlane, ServerInfo
 from treadle.serve.engine import Engine
+from treadle.serve.engines import Engines
 from treadle.serve.http.app import build_app
 from treadle.serve.http.codec import Codec
 from treadle.serve.http.connection import PatientButNotForever
@@ -40,6 +42,7 @@ from treadle.serve.model import ServedModel
 from treadle.serve.repository import NICE, Repository
 from treadle.serve.sample import sample_body
 from treadle.serve.tracing import find_tracer
+from treadle.turnstile import default_folder
 from treadle.types import Priority
 
 _log = logging.getLogger("treadle.node")
@@ -76,13 +79,16 @@ class Node:
         rules = {
             name: model.batch_rule(by_objective=policy.preempts) for name, model in models.items()
         }
-        queue = RequestQueue(
-            policy,
-            rules,
-            age_limit_seconds=config.schedule.age_limit_seconds,
-            aged_duty=config.schedule.aged_duty,
-        )
-        metrics = ServeMetrics(queue, clock.now)
+        queues = {
+            name: RequestQueue(
+                policy,
+                {m.name: rules[m.name] for m in models.values() if m.device == name},
+                age_limit_seconds=config.schedule.age_limit_seconds,
+                aged_duty=config.schedule.aged_duty,
+            )
+            for name in {model.device for model in models.values()}
+        }
+        metrics = ServeMetrics(queues.values(), clock.now)
         registry.register(metrics)
         self._monitor = NodeMonitor(config.node.devices)
         registry.register(DeviceMetrics(self._monitor.snapshot))
@@ -96,19 +102,29 @@ class Node:
         )
         registry.register(SteeringMetrics(self._jobs.steered))
         registry.register(LongKernelMetrics(self._jobs.long_kernels))
-        self._engine = Engine(
-            queue, Capacity(urgent_overtakes=policy.preempts), models, rules, clock, metrics
-        )
+        of_device = {
+            name: Engine(
+                queue,
+                Capacity(urgent_overtakes=policy.preempts),
+                {m.name: m for m in models.values() if m.device == name},
+                rules,
+                clock,
+                metrics,
+            )
+            for name, queue in queues.items()
+        }
+        self._engines = Engines({m.name: of_device[m.device] for m in models.values()})
         self._repository = Repository(
             models,
-            self._engine,
+            self._engines,
             device,
             file.parent,
             nice=NICE if policy.preempts else dict.fromkeys(Priority, 0),
+            environment=ServingGpus(self._monitor.snapshot, default_folder()).environment,
         )
         self._plane = DataPlane(
             self._repository,
-            self._engine,
+            self._engines,
             clock,
             metrics,
             ServerInfo(config.node.name, treadle.__version__),
@@ -194,17 +210,17 @@ class Node:
         """Finish what was accepted, within limits, and let everything go."""
         self._plane.draining = True
         self._jobs.drain()
-        _log.info("draining: %d requests are open", self._engine.open_requests)
-        drained = asyncio.create_task(self._engine.drained())
+        _log.info("draining: %d requests are open", self._engines.open_requests)
+        drained = asyncio.create_task(self._engines.drained())
         limit = self._config.node.drain_seconds
         deadline = asyncio.get_running_loop().time() + limit
         waits = [drained, asyncio.create_task(self._stop_now.wait())]
         await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         in_time = drained.done()
         if not in_time:
-            _log.warning("%d requests are ended unanswered", self._engine.open_requests)
+            _log.warning("%d requests are ended unanswered", self._engines.open_requests)
             self._repository.kill()
-            self._engine.fail_all(UnavailableError("the server shuts down at once"))
+            self._engines.fail_all(UnavailableError("the server shuts down at once"))
         for task in waits:
             task.cancel()
         closing = asyncio.create_task(self._repository.close())  # ends what still loads

@@ -72,6 +72,11 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return () if self.device == "cpu" else tuple(sorted({1, self.max_batch}))
 
     @property
+    def device_name(self) -> str:
+        """``cpu``, or ``cuda:`` and the number of the GPU."""
+        return "cuda:0" if self.device == "cuda" else self.device
+
+    @property
     def source(self) -> str:
         """What it is made of: a file, or a factory."""
         return self.onnx or self.factory or self.torchscript or self.exported or ""
@@ -140,9 +145,11 @@ def check_models(models: tuple[ModelConfig, ...]) -> None:
                     raise ConfigError(f"{where}: {key}: allowed: only beside p99_seconds")
         other = by_worker.setdefault(model.worker_name, model)
         # On a GPU each has streams of its own, with a class of their own.
-        shared = ("env", "replicas", "device", *(("priority",) if model.device == "cpu" else ()))
-        if any(getattr(other, key) != getattr(model, key) for key in shared):
+        shared = ("env", "replicas", *(("priority",) if model.device == "cpu" else ()))
+        if other.device_name != model.device_name or any(
+            getattr(other, key) != getattr(model, key) for key in shared
+        ):
             raise ConfigError(
                 f"{where}: worker: models that share worker {model.worker_name!r} need the same "
-                f"{', '.join(shared)}; {other.name!r} has others"
+                f"device, {', '.join(shared)}; {other.name!r} has others"
             )

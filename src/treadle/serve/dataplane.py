@@ -16,7 +16,7 @@ from treadle.errors import (
     RequestError,
     UnavailableError,
 )
-from treadle.serve.engine import Engine
+from treadle.serve.engines import Engines
 from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ModelState, ServedModel
 from treadle.serve.repository import Repository
@@ -49,7 +49,7 @@ class DataPlane:
     def __init__(
         self,
         repository: Repository,
-        engine: Engine,
+        engines: Engines,
         clock: Clock,
         metrics: ServeMetrics,
         info: ServerInfo,
@@ -59,7 +59,7 @@ class DataPlane:
         self.repository = repository
         self.draining = False
         self.started = False
-        self._engine = engine
+        self._engines = engines
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._metrics = metrics
@@ -88,11 +88,11 @@ class DataPlane:
     @property
     def open_requests(self) -> int:
         """Requests accepted and not yet answered."""
-        return self._engine.open_requests
+        return self._engines.open_requests
 
     def waiting(self, model: str) -> int:
         """Requests that wait for ``model``."""
-        return self._engine.waiting(model)
+        return self._engines.waiting(model)
 
     def now(self) -> float:
         return self._clock.now()
@@ -144,7 +144,7 @@ class DataPlane:
                 inputs=checked.tensors,
                 answer=self._loop.create_future(),
             )
-            self._engine.submit(ticket)
+            self._engines.submit(ticket)
         except RequestError as error:
             self._ended(model, priority, error)
             raise
@@ -156,7 +156,7 @@ class DataPlane:
 
     def abandon(self, ticket: Ticket) -> None:
         """Drop a request whose caller has gone."""
-        self._engine.abandon(ticket)
+        self._engines.abandon(ticket)
 
     async def answer(self, ticket: Ticket) -> Answer:
         """Wait for the answer to a request.

@@ -255,7 +255,7 @@ class Engine:
             output_seconds=answer.output_seconds,
         )
         began = max(running.started, running.lane.busy_since)
-        self._metrics.batch(model.name, running.rows, began, now, model.config.share)
+        self._metrics.batch(model.name, model.device, running.rows, began, now, model.config.share)
         for ticket, tensors in zip(running.tickets, outputs, strict=True):
             self._open.discard(ticket)
             if not ticket.answer.done():

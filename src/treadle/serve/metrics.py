@@ -97,24 +97,28 @@ class _Waiting(Protocol):
 
 
 class ServeMetrics(Collector):
-    """The serving metrics of one device, as a collector to register."""
+    """The serving metrics of all devices, as a collector to register."""
 
-    def __init__(self, waiting: _Waiting, now: Callable[[], float]) -> None:
-        self._waiting = waiting
+    def __init__(self, waiting: Iterable[_Waiting], now: Callable[[], float]) -> None:
+        self._waiting = list(waiting)
         self._now = now
         self._requests: dict[tuple[str, Priority], _PerRequest] = {}
         self._ended: Counter[tuple[str, Priority, str]] = Counter()
         self._rows: dict[str, Histogram] = {}
         self._held_seconds: Counter[str] = Counter()
-        self._busy = BusyShare()
+        self._busy: dict[str, BusyShare] = {}
 
-    def batch(self, model: str, rows: int, start: float, end: float, share: float) -> None:
-        """Record a batch that held ``share`` of the device from ``start`` to ``end``."""
+    def batch(
+        self, model: str, device: str, rows: int, start: float, end: float, share: float
+    ) -> None:
+        """Record a batch that held ``share`` of a device from ``start`` to ``end``."""
         if model not in self._rows:
             self._rows[model] = Histogram(_ROWS)
         self._rows[model].observe(rows)
         self._held_seconds[model] += (end - start) * share  # type: ignore[assignment]
-        self._busy.add(start, end, share)
+        if device not in self._busy:
+            self._busy[device] = BusyShare()
+        self._busy[device].add(start, end, share)
 
     def answered(
         self, model: str, priority: Priority, queue: float, compute: float, total: float
@@ -162,8 +166,9 @@ class ServeMetrics(Collector):
         depth = GaugeMetricFamily(
             "treadle_queue_depth", "Requests that wait for their turn", labels=labels
         )
-        for (model, priority), waiting in self._waiting.depths().items():
-            depth.add_metric((model, priority.label), waiting)
+        for queue_of_device in self._waiting:
+            for (model, priority), waiting in queue_of_device.depths().items():
+                depth.add_metric((model, priority.label), waiting)
         rows = HistogramMetricFamily("treadle_batch_rows", "Rows in a batch", labels=("model",))
         for model, histogram in self._rows.items():
             histogram.add_to(rows, (model,))
@@ -178,6 +183,8 @@ class ServeMetrics(Collector):
             "treadle_device_busy_share",
             f"Share of the device that batches held, mean of the last {_WINDOW_SECONDS} s; above "
             "1 while urgent work overtakes",
-            value=self._busy.value(self._now()),
+            labels=("device",),
         )
+        for device, share in self._busy.items():
+            busy.add_metric((device,), share.value(self._now()))
         yield from (queue, compute, total, ended, depth, rows, held, busy)

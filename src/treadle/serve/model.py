@@ -31,6 +31,7 @@ class ServedModel:
         self.config = config
         self.name = config.name
         self.priority = config.priority_class
+        self.device = config.device_name
         self.on_gpu = config.device != "cpu"
         self.batched = config.max_batch > 1
         self.state = ModelState.UNAVAILABLE

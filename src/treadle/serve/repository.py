@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from treadle.errors import ModelError, ModelLoadError, NotFoundError, UnavailableError
 from treadle.serve.config import ModelConfig
-from treadle.serve.engine import Engine
+from treadle.serve.engines import Engines
 from treadle.serve.model import ModelState, ServedModel
 from treadle.serve.worker.group import WorkerGroup
 from treadle.serve.worker.messages import Loaded, LoadFailed, ModelSetup
@@ -26,23 +26,29 @@ NICE: Mapping[Priority, int] = {
 """Scheduling priority of a worker on the CPU, by class: at 19 it runs when others do not."""
 
 
+Environment = Callable[[str, str, Priority, Mapping[str, str]], Awaitable[dict[str, str]]]
+"""Makes a worker's variables, of its device, its name, its class and what it has besides."""
+
+
 class Repository:
     """The models of a node. Knows those that are not loaded, too."""
 
     def __init__(
         self,
         models: Mapping[str, ServedModel],
-        engine: Engine,
+        engines: Engines,
         device: Device,
         folder: Path,
         *,
         nice: Mapping[Priority, int],
+        environment: Environment,
     ) -> None:
         self._models = models
-        self._engine = engine
+        self._engines = engines
         self._device = device
         self._folder = folder
         self._nice = nice
+        self._environment = environment
         self._locks = {m.config.worker_name: asyncio.Lock() for m in models.values()}
         self._groups: set[WorkerGroup] = set()
         self._retirements: set[asyncio.Task[None]] = set()
@@ -104,7 +110,7 @@ class Repository:
                 model.reason = "unloaded"
                 return
             model.state, model.reason = ModelState.UNLOADING, ""
-            await self._engine.drained(name)
+            await self._engines.drained(name)
             old, beside = model.group, [m for m in self._beside(model) if m is not model]
             model.state, model.reason, model.group = ModelState.UNAVAILABLE, "unloaded", None
             if not beside:
@@ -146,14 +152,23 @@ class Repository:
         for model in models:
             if model.group is None:
                 model.state, model.reason = ModelState.LOADING, ""
-        group = self._new_group(models)
+        first = models[0].config
         limit = max(model.config.load_limit_seconds for model in models)
+        group: WorkerGroup | None = None
         try:
+            variables = await self._environment(
+                models[0].device, first.worker_name, min(m.priority for m in models), first.env
+            )
+            group = self._new_group(models, variables)
             answer = await asyncio.wait_for(group.started(), limit)
         except TimeoutError:
             answer = LoadFailed(models[-1].name, f"it took longer than {limit:g} s to load")
-        if isinstance(answer, LoadFailed):
-            group.kill("is not needed: loading failed")
+        except ModelLoadError as error:
+            answer = LoadFailed(models[-1].name, str(error))
+        if isinstance(answer, LoadFailed) or group is None:
+            if group is not None:
+                group.kill("is not needed: loading failed")
+            assert isinstance(answer, LoadFailed)
             for model in models:
                 if model.group is None:
                     reason = answer.reason if model.name == answer.model else "loading again"
@@ -163,15 +178,15 @@ class Repository:
         self._swap_in(models, group, answer)
         return None
 
-    def _new_group(self, models: list[ServedModel]) -> WorkerGroup:
+    def _new_group(self, models: list[ServedModel], variables: Mapping[str, str]) -> WorkerGroup:
         first = models[0].config
         group = WorkerGroup(
             first.worker_name,
             tuple(self._setup(model.config) for model in models),
             replicas=first.replicas,
-            env=first.env,
+            env=variables,
             nice=self._nice[first.priority_class],
-            on_idle=self._engine.wake,
+            on_idle=lambda: self._engines.wake([first.name]),
             on_lost=self._on_lost,
         )
         self._groups.add(group)
@@ -193,13 +208,13 @@ class Repository:
             )
             if (model.inputs, model.outputs) != (inputs, outputs):
                 changed = f"model '{model.name}' has changed while the request waited; send it anew"
-                self._engine.fail_waiting(model.name, UnavailableError(changed))
+                self._engines.fail_waiting(model.name, UnavailableError(changed))
             model.inputs, model.outputs = inputs, outputs
             model.group, model.state, model.reason = group, ModelState.READY, ""
             _log.info("model is ready", extra={"model": model.name})
         for previous in old:
             previous.retire()
-        self._engine.wake()
+        self._engines.wake([models[0].name])
 
     def _on_lost(self, group: WorkerGroup, reason: str) -> None:
         """A worker that had served could not load its models again."""
@@ -209,7 +224,7 @@ class Repository:
 
     def _lost_model(self, model: ServedModel, reason: str) -> None:
         model.group, model.state, model.reason = None, ModelState.UNAVAILABLE, reason
-        self._engine.fail_waiting(model.name, ModelError(f"model '{model.name}' failed: {reason}"))
+        self._engines.fail_waiting(model.name, ModelError(f"model '{model.name}' failed: {reason}"))
 
     def _setup(self, config: ModelConfig) -> ModelSetup:
         return ModelSetup(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 
 _PAGE = mmap.PAGESIZE
 _FIRST_BYTES = 1 << 20
@@ -54,6 +55,8 @@ class Arena:
         self.fd = fd
         self._map = mmap.mmap(fd, os.fstat(fd).st_size)
         self.view = memoryview(self._map)
+        self.on_map: Callable[[Arena], None] | None = None
+        """Told when the region is mapped anew."""
 
     @classmethod
     def create(cls, name: str) -> Arena:
@@ -77,6 +80,8 @@ class Arena:
             # The old mapping is let go, not closed: arrays may still look at it.
             self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
             self.view = memoryview(self._map)
+            if self.on_map is not None:
+                self.on_map(self)
         return self.view
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ from treadle.serve.worker.models import (
     StagedModel,
     load_model,
 )
+from treadle.serve.worker.pinning import Pinning
 from treadle.types import TensorSpec
 
 _log = logging.getLogger("treadle.worker")
@@ -58,9 +60,20 @@ Finish = Callable[[float], Done | Failed]
 class Host:
     """The models of this process and the memory that it shares with the node."""
 
-    def __init__(self, slots: Sequence[tuple[Arena, Arena]]) -> None:
+    def __init__(
+        self,
+        slots: Sequence[tuple[Arena, Arena]],
+        models: Mapping[str, tuple[RunnableModel, bool]] = MappingProxyType({}),
+    ) -> None:
+        """Begin.
+
+        Args:
+            slots: The arenas of inputs and outputs.
+            models: Those that live already, and whether they take batches.
+        """
         self._slots = slots
-        self._models: dict[str, tuple[RunnableModel, bool]] = {}
+        self._pinning: Pinning | None = None
+        self._models = dict(models)
 
     def load(self, message: Load) -> Loaded | LoadFailed:
         """Load every model, or say which one failed and why."""
@@ -77,6 +90,8 @@ class Host:
             except BaseException as error:  # a factory is foreign code: it may even exit
                 traceback.print_exc()  # to the log; callers get the last word
                 return LoadFailed(setup.name, messages.shorten(f"{type(error).__name__}: {error}"))
+            if isinstance(model, StagedModel) and setup.on_gpu and self._pinning is None:
+                self._pinning = Pinning(arena for slot in self._slots for arena in slot)
             self._models[setup.name] = (model, setup.max_batch > 1)
             _warm_up(model, setup)
             signatures[setup.name] = (_plain(model.inputs), _plain(model.outputs))
