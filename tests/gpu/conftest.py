@@ -245,17 +245,35 @@ class Floor:
         return self.folder / self.gpus[gpu]
 
 
-@pytest.fixture
-def floor(library: Path, gpus: Gpus, tmp_path: Path) -> Iterator[Floor]:
+@contextlib.contextmanager
+def new_floor(library: Path, gpus: Gpus, logs: Path) -> Iterator[Floor]:
+    """A floor; at the end what was started there is ended."""
     memory = Path("/dev/shm")
     home = tempfile.mkdtemp(prefix="treadle-", dir=memory if os.access(memory, os.W_OK) else None)
-    floor = Floor(folder=Path(home), library=library, logs=tmp_path, gpus=gpus.uuids)
+    floor = Floor(folder=Path(home), library=library, logs=logs, gpus=gpus.uuids)
     try:
         yield floor
     finally:
         for program in floor.programs:
             program.clear_away()
         shutil.rmtree(home)
+
+
+@pytest.fixture
+def floor(library: Path, gpus: Gpus, tmp_path: Path) -> Iterator[Floor]:
+    with new_floor(library, gpus, tmp_path) as floor:
+        yield floor
+
+
+@pytest.fixture(scope="module")
+def module_floor(
+    library: Path, gpus: Gpus, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Floor]:
+    """For what takes long to start: one floor for all tests of a module."""
+    if not gpus.uuids:
+        pytest.skip(gpus.reason)
+    with new_floor(library, gpus, tmp_path_factory.mktemp("logs")) as floor:
+        yield floor
 
 
 def member(page: Turnstile, name: str) -> Member:

@@ -247,6 +247,10 @@ class Engine:
         seconds = answer.input_seconds + answer.run_seconds + answer.output_seconds
         model.latency.observe(running.rows, seconds, now)
         model.standing.ran(running.rows)
+        if answer.fitted_rows:
+            model.memory_ran_out(answer.fitted_rows, now)
+        else:
+            model.try_more(now)
         model.statistics.executed(
             requests=len(running.tickets),
             rows=running.rows,

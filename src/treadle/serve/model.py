@@ -15,6 +15,10 @@ from treadle.serve.worker.process import WorkerLane
 from treadle.types import TensorSpec
 
 
+_BOUNDED_SECONDS = 30.0
+"""After memory ran out, until batches twice as large are tried."""
+
+
 class ModelState(enum.StrEnum):
     """Where a model is in its life, in the words of the model repository extension."""
 
@@ -44,6 +48,7 @@ class ServedModel:
         self.standing = Standing(config.p99_seconds)
         self.bounds: dict[str, int] = {}
         """What else bounds a batch's rows now, by who says so."""
+        self._bounded_at = 0.0
         whole = config.p99_seconds if config.use_whole_objective else None
         self.patience = None if whole is None else Patience(whole)
 
@@ -51,6 +56,18 @@ class ServedModel:
     def most_rows(self) -> int:
         """How many rows a batch may hold now."""
         return min([self.config.max_batch, *self.bounds.values()])
+
+    def memory_ran_out(self, fitted_rows: int, now: float) -> None:
+        """Run smaller batches from now on: only so many rows fitted."""
+        self.bounds["memory"], self._bounded_at = fitted_rows, now
+
+    def try_more(self, now: float) -> None:
+        """Let batches grow again, step by step: what took the memory may have gone."""
+        rows = self.bounds.get("memory")
+        if rows is not None and now - self._bounded_at >= _BOUNDED_SECONDS:
+            self.bounds["memory"], self._bounded_at = 2 * rows, now
+            if 2 * rows >= self.config.max_batch:
+                del self.bounds["memory"]
 
     def batch_rule(self, *, by_objective: bool) -> BatchRule:
         """How its batches are sized.
