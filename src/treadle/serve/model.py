@@ -14,7 +14,6 @@ from treadle.serve.worker.group import WorkerGroup
 from treadle.serve.worker.process import WorkerLane
 from treadle.types import TensorSpec
 
-
 _BOUNDED_SECONDS = 30.0
 """After memory ran out, until batches twice as large are tried."""
 
