@@ -68,6 +68,7 @@ class NodeJobs:
         self._steering: Steering | None = None
         self._objectives: Objectives | None = None
         self._services: Services | None = None
+        self._keeper: Gatekeeper | None = None
         self._cpu = cpu_device()
         self._rooms: list[Room] = []
         self._looked_at = float("-inf")
@@ -151,7 +152,7 @@ class NodeJobs:
         starter = Starter(
             turnstiles, self._folder, self._config.memory_fraction, parallel=modes.environment
         )
-        keeper = Gatekeeper(turnstiles, queue_name(self._folder))
+        keeper = self._keeper = Gatekeeper(turnstiles, queue_name(self._folder))
         config = self._config
         jobs = Jobs(
             *(store, self._folder, starter, keeper, self.rooms),
@@ -243,7 +244,13 @@ class NodeJobs:
         """The devices, with what others have taken."""
         now = time.monotonic()
         if now - self._looked_at > _KEPT_SECONDS:
-            self._rooms, self._looked_at = find_rooms(self._snapshot(), self._cpu, self._modes), now
+            self._rooms = find_rooms(
+                self._snapshot(),
+                self._cpu,
+                self._modes,
+                (lambda uuid: 0) if self._keeper is None else self._keeper.memory_bytes,
+            )
+            self._looked_at = now
         return self._rooms
 
     def drain(self) -> None:

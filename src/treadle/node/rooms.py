@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from treadle.devices.device import DeviceKind
 from treadle.monitor.snapshot import DeviceView, MonitorSnapshot
 from treadle.node.modes import GpuModes
@@ -11,21 +13,35 @@ from treadle.types import Device
 CPU = "cpu"
 
 
-def find_rooms(snapshot: MonitorSnapshot, cpu: Device, modes: GpuModes | None) -> list[Room]:
-    """The CPU, and every GPU that the monitor sees."""
+def find_rooms(
+    snapshot: MonitorSnapshot,
+    cpu: Device,
+    modes: GpuModes | None,
+    jobs_memory: Callable[[str], int],
+) -> list[Room]:
+    """The CPU, and every GPU that the monitor sees.
+
+    Args:
+        snapshot: What the monitor sees.
+        cpu: The CPU.
+        modes: How GPUs are shared; None while nobody knows.
+        jobs_memory: What jobs have taken of a GPU's memory now, by UUID.
+    """
     rooms = [
         Room(CPU, False, cpu.memory_bytes, cpu.cores, cpu.memory_bytes, cpu.cores),
     ]
     return rooms + [
-        _gpu(view, modes) for view in snapshot.devices if view.info.kind is not DeviceKind.CPU
+        _gpu(view, modes, jobs_memory)
+        for view in snapshot.devices
+        if view.info.kind is not DeviceKind.CPU
     ]
 
 
-def _gpu(view: DeviceView, modes: GpuModes | None) -> Room:
+def _gpu(view: DeviceView, modes: GpuModes | None, jobs_memory: Callable[[str], int]) -> Room:
     info = view.info
-    used, gated = view.value("memory_used"), view.value("gate_memory") or 0.0
-    # What sits at the turnstile is counted by what it has reserved.
-    others = 0 if used is None else max(0, int(used - gated))
+    used = view.value("memory_used")
+    # Jobs are counted by what they have reserved; served models and programs by what they use.
+    others = 0 if used is None else max(0, int(used) - jobs_memory(info.uuid))
     return Room(
         info.uuid,
         True,

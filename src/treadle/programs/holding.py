@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from treadle.turnstile.member import Seat
 
 _NAME = "node"
 _LONGEST_NAME_BYTES = 31
+_JOBS_SEAT = re.compile(r"#[0-9]+\Z")
 
 
 def seat_name(name: str, number: int) -> str:
@@ -78,6 +80,14 @@ class Gatekeeper:
         self._locks: Locks = locks or ProcessLocks()
         self._seats: dict[str, Seat] = {}
         self._lock = threading.Lock()
+
+    def memory_bytes(self, uuid: str) -> int:
+        """What all jobs that sit at a GPU's turnstile have taken of its memory."""
+        with contextlib.suppress(TurnstileError, OSError):
+            with Turnstile.open(self._folder, uuid, create=False) as turnstile:
+                members = turnstile.snapshot().members
+            return sum(m.memory_used_bytes for m in members if _JOBS_SEAT.search(m.name))
+        return 0
 
     def hold(self, number: int, gpus: Sequence[str]) -> int:
         """Hold a job's processes wherever they sit now; returns at how many seats.
