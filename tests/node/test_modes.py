@@ -13,7 +13,7 @@ from treadle.devices.mps import ClientLimits, MpsError, MpsHealth, MpsState
 from treadle.errors import InvalidRequestError, NotFoundError
 from treadle.node.modes import GpuModes
 from treadle.programs.spec import Job, JobSpec
-from treadle.types import Mode, TaskState
+from treadle.types import Mode, Priority, TaskState
 
 GPU = "GPU-0000"
 
@@ -222,6 +222,17 @@ async def test_what_is_left_of_a_daemon_closes_no_gpu_in_turns(world: World) -> 
     world.no_program = "no nvidia-cuda-mps-control here"
     modes = world.modes()
     await modes.start()
+    assert modes.closed(GPU) == ""
+    await modes.close()
+
+
+async def test_a_gpu_on_which_models_are_served_keeps_its_mode(world: World) -> None:
+    modes = world.modes(Mode.PARALLEL)
+    await modes.start()
+    assert modes.serve(GPU, ClientLimits(priority=Priority.CRITICAL)) == {"CLASS": "critical"}
+    with pytest.raises(InvalidRequestError, match="models are served on this GPU"):
+        modes.change(GPU, Mode.TURNS, restart=True)
+    modes.change(GPU, Mode.PARALLEL, restart=False)
     assert modes.closed(GPU) == ""
     await modes.close()
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from treadle.cli.exits import Exit
-from treadle.monitor.latency import LatencyAddress, parse_latency_address
+from treadle.monitor.latency import LatencyAddress, LatencyRing, parse_latency_address
 from treadle.node.steering import Steered, Steering, SteeringMetrics
 from treadle.turnstile import Turnstile
 from treadle.turnstile.page import PAGE_BYTES, SEATED, Page, new_page
@@ -129,6 +129,21 @@ def test_a_missed_objective_takes_budget_away_on_its_gpu_alone(world: World) -> 
     assert objective["missed"] >= 30
     assert [*objective["neighbours"]] == [f"train#7 ({os.getpid()})"]
     assert world.gpu(OTHER)["objectives"] == []
+
+
+def test_a_model_served_here_is_steered_by_its_own_latencies(world: World) -> None:
+    before, ring = world.knob("budget_ns"), LatencyRing()
+    steered = Steered(
+        name="model m", priority=Priority.CRITICAL, p99_seconds=0.01, ring=ring, gpus=(GPU,)
+    )
+    world.steering.follow([steered])
+    assert world.pages.followed == {}
+    for _ in range(30):
+        ring.put(0.05, world.now + 0.01)
+        world.steps(0.05)
+    assert world.knob("budget_ns") < before
+    (objective,) = world.gpu()["objectives"]
+    assert objective["missed"] == objective["requests"] >= 25
 
 
 def test_what_people_have_set_stays_while_nothing_is_decided(world: World) -> None:

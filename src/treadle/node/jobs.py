@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from treadle.devices.cpu import cpu_device
 from treadle.devices.device import DeviceKind
+from treadle.devices.mps import ClientLimits
 from treadle.errors import StartError, UnavailableError
 from treadle.monitor.snapshot import MonitorSnapshot
 from treadle.node.config import GpuTable, JobsTable
@@ -18,7 +20,7 @@ from treadle.node.modes import GpuModes
 from treadle.node.objectives import Objectives
 from treadle.node.paths import make_private, runtime_folder
 from treadle.node.rooms import find_rooms
-from treadle.node.steering import Steering
+from treadle.node.steering import Steered, Steering
 from treadle.programs.holding import Gatekeeper, queue_name
 from treadle.programs.jobs import Jobs
 from treadle.programs.service import ServiceConfig
@@ -33,6 +35,7 @@ from treadle.types import Mode
 _log = logging.getLogger("treadle.jobs")
 _POLL_SECONDS = 0.05
 _KNOWN_SECONDS = 15.0
+_SETTLED_SECONDS = 30.0
 _MOST_TOLD = 100
 _IN_USE_SECONDS = 0.5
 """Between two looks whether another node has let go of the queue."""
@@ -51,6 +54,7 @@ class NodeJobs:
         file: Path,
         folder: Path,
         snapshot: Callable[[], MonitorSnapshot],
+        models: Callable[[], Iterable[Steered]],
     ) -> None:
         """Prepare.
 
@@ -61,7 +65,9 @@ class NodeJobs:
             file: The configuration file.
             folder: For the database and the jobs' folders.
             snapshot: What the monitor sees.
+            models: The served models with an objective.
         """
+        self._models = models
         self._config, self._folder, self._snapshot = config, folder, snapshot
         self._wanted, self._gpus, self._file = services, gpus, file
         self._modes: GpuModes | None = None
@@ -69,6 +75,8 @@ class NodeJobs:
         self._objectives: Objectives | None = None
         self._services: Services | None = None
         self._keeper: Gatekeeper | None = None
+        self._settled = asyncio.Event()
+        """Once the GPUs are in their modes, or will not come to it."""
         self._cpu = cpu_device()
         self._rooms: list[Room] = []
         self._looked_at = float("-inf")
@@ -120,13 +128,14 @@ class NodeJobs:
 
     async def start(self) -> None:
         """Open the queue, and take up what an earlier node has left."""
-        if not self._config.enabled:
-            return
         try:
-            await self._start()
+            if self._config.enabled:
+                await self._start()
         except Exception as error:  # the node serves all the same, and says why there are no jobs
             self._jobs, self._reason = None, f"there are no jobs: {error}"
             _log.exception("the queue could not be started")
+        finally:
+            self._settled.set()
 
     async def _start(self) -> None:
         deadline = time.monotonic() + _KNOWN_SECONDS
@@ -162,11 +171,12 @@ class NodeJobs:
         self._opened = jobs
         await jobs.start()
         await modes.start()
+        self._settled.set()
         self._jobs = jobs
         self._services = Services(self._wanted, jobs, self._file.parent)
         await self._services.start()
         self._steering = Steering(self._duties(), turnstiles)
-        self._objectives = Objectives(self._steering, jobs, self._services)
+        self._objectives = Objectives(self._steering, jobs, self._services, self._models)
         await self._objectives.start()
 
     async def _open(self) -> Store | None:
@@ -193,6 +203,16 @@ class NodeJobs:
         if self._modes is None or self._jobs is None:
             raise UnavailableError(self._reason, retry_after_seconds=1.0)
         return self._modes
+
+    async def client_environment(self, uuid: str, limits: ClientLimits) -> Mapping[str, str]:
+        """What a worker of the node's own needs on a GPU in parallel mode; nothing on others.
+
+        Waits until the GPU is in its mode, or it is plain that it does not come to that.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLED_SECONDS):
+                await self._settled.wait()
+        return {} if self._modes is None else self._modes.serve(uuid, limits)
 
     def _users(self, uuid: str) -> list[Job]:
         return [] if self._opened is None else self._opened.on_device(uuid)

@@ -73,6 +73,8 @@ class GpuModes:
         self._gpus = {
             uuid: Gpu(uuid, self._changed.get(uuid, mode)) for uuid, mode in wanted.items()
         }
+        self._serving: set[str] = set()
+        """GPUs on which the node serves models."""
         self._look = asyncio.Event()
         self._stepping = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -110,6 +112,11 @@ class GpuModes:
         gpu = self._gpus.get(uuid)
         if gpu is None:
             raise NotFoundError(f"there is no GPU {uuid}; there are: {', '.join(self._gpus)}")
+        if uuid in self._serving and mode is not gpu.mode:
+            raise InvalidRequestError(
+                "models are served on this GPU: set its mode in the configuration, and start the "
+                "node again"
+            )
         if mode is Mode.PARALLEL:
             try:
                 self._make(self._folder(gpu), (uuid,))
@@ -140,15 +147,24 @@ class GpuModes:
 
     def environment(self, uuid: str, job: Job) -> dict[str, str]:
         """What a job on that GPU needs in its environment."""
-        gpu = self._gpus.get(uuid)
-        if gpu is None or gpu.daemon is None or gpu.mode is Mode.TURNS:
-            return {}
         share = job.spec.share
         limits = ClientLimits(
             priority=job.priority,
             sm_fraction=min(1.0, max(_LEAST_SHARE, share)) if share else None,
             memory_bytes=job.spec.memory_bytes,
         )
+        return self.client_environment(uuid, limits)
+
+    def serve(self, uuid: str, limits: ClientLimits) -> dict[str, str]:
+        """What a worker needs that serves models there; the GPU keeps its mode from now on."""
+        self._serving.add(uuid)
+        return self.client_environment(uuid, limits)
+
+    def client_environment(self, uuid: str, limits: ClientLimits) -> dict[str, str]:
+        """What a process on that GPU needs in its environment."""
+        gpu = self._gpus.get(uuid)
+        if gpu is None or gpu.daemon is None or gpu.mode is Mode.TURNS:
+            return {}
         return gpu.daemon.client_environment(limits)
 
     def told(self) -> list[dict[str, Any]]:

@@ -99,7 +99,9 @@ class Node:
             file,
             state_folder() / "jobs",
             self._monitor.snapshot,
+            models=lambda: gpus.steered(models.values()),
         )
+        gpus = ServingGpus(self._monitor.snapshot, default_folder(), self._jobs.client_environment)
         registry.register(SteeringMetrics(self._jobs.steered))
         registry.register(LongKernelMetrics(self._jobs.long_kernels))
         of_device = {
@@ -120,7 +122,7 @@ class Node:
             device,
             file.parent,
             nice=NICE if policy.preempts else dict.fromkeys(Priority, 0),
-            environment=ServingGpus(self._monitor.snapshot, default_folder()).environment,
+            environment=gpus.environment,
         )
         self._plane = DataPlane(
             self._repository,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated
 
 import msgspec
@@ -36,8 +36,15 @@ class Wish(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Objectives:
     """Tells the controllers by what to steer, as services and programs come and go."""
 
-    def __init__(self, steering: Steering, jobs: Jobs, services: Services) -> None:
+    def __init__(
+        self,
+        steering: Steering,
+        jobs: Jobs,
+        services: Services,
+        models: Callable[[], Iterable[Steered]],
+    ) -> None:
         self._steering, self._jobs, self._services = steering, jobs, services
+        self._models = models
         self._wishes: dict[Process, tuple[Wish, LatencyAddress]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -72,7 +79,9 @@ class Objectives:
         while True:
             try:
                 tasks = await asyncio.to_thread(lambda: [*self._of_programs()])
-                await asyncio.to_thread(self._steering.follow, [*self._of_services(), *tasks])
+                await asyncio.to_thread(
+                    self._steering.follow, [*self._models(), *self._of_services(), *tasks]
+                )
             except Exception:
                 _log.exception("the objectives could not be looked through")
             await asyncio.sleep(_LOOK_SECONDS)

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from treadle.monitor.gate import GatePage
-from treadle.monitor.latency import LatencyAddress, LatencyScraper
+from treadle.monitor.latency import LatencyAddress, LatencyRing, LatencyScraper
 from treadle.schedule.control import (
     Controller,
     GateView,
@@ -25,7 +25,7 @@ from treadle.schedule.control import (
 )
 from treadle.turnstile import Turnstile, TurnstileError
 from treadle.turnstile.folder import page_file
-from treadle.types import Objective, Priority
+from treadle.types import LatencyWindow, Objective, Priority
 
 _log = logging.getLogger("treadle.control")
 STEP_SECONDS = 0.05
@@ -40,7 +40,9 @@ class Steered:
     name: str
     priority: Priority
     p99_seconds: float
-    address: LatencyAddress | None
+    address: LatencyAddress | None = None
+    ring: LatencyRing | None = None
+    """Where this process itself answers the requests."""
     gpus: tuple[str, ...]
     """UUIDs of those that it is on."""
 
@@ -82,6 +84,7 @@ class Steering:
             self._gpus.append(_Gpu(uuid, knobs, controller, written=usual))
         self._lock = threading.Lock()
         self._tasks: tuple[Steered, ...] = ()
+        self._looked_at: dict[str, float] = {}
         self._scraper = scraper or LatencyScraper()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
@@ -160,7 +163,7 @@ class Steering:
                     task=task.name,
                     priority=task.priority,
                     objective=Objective(p99_seconds=task.p99_seconds),
-                    latency=self._scraper.latest(task.name),
+                    latency=self._latency(task, now),
                 )
                 for task in tasks
             ),
@@ -175,6 +178,13 @@ class Steering:
                 for name, value in changed.items():
                     turnstile.set_knob(name, value)
             gpu.written |= changed
+
+    def _latency(self, task: Steered, now: float) -> LatencyWindow:
+        if task.ring is None:
+            return self._scraper.latest(task.name)
+        after = self._looked_at.get(task.name, now - STEP_SECONDS)
+        self._looked_at[task.name] = now
+        return task.ring.window(after, now, task.p99_seconds)
 
     def _look(self, gpu: _Gpu) -> None:
         """See who sits there, and whether the page is still the same."""

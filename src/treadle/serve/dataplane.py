@@ -175,6 +175,8 @@ class DataPlane:
         now = self._clock.now()
         total = now - ticket.arrived
         model.standing.answered(total, now)
+        if model.ring is not None:
+            model.ring.put(total, now)
         if model.patience is not None:
             model.patience.observe(total)
         model.statistics.success.add(total)

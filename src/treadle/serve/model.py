@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 
+from treadle.monitor.latency import LatencyRing
 from treadle.predict import BatchLatency
 from treadle.schedule import BatchRule, FixedBatch, ObjectiveBatch, Patience
 from treadle.serve.config import ModelConfig
@@ -12,7 +13,7 @@ from treadle.serve.standing import Standing
 from treadle.serve.statistics import ModelStatistics
 from treadle.serve.worker.group import WorkerGroup
 from treadle.serve.worker.process import WorkerLane
-from treadle.types import TensorSpec
+from treadle.types import Priority, TensorSpec
 
 _BOUNDED_SECONDS = 30.0
 """After memory ran out, until batches twice as large are tried."""
@@ -45,6 +46,9 @@ class ServedModel:
         self.latency = BatchLatency()
         self.statistics = ModelStatistics()
         self.standing = Standing(config.p99_seconds)
+        steered = self.on_gpu and self.priority is not Priority.BACKGROUND
+        self.ring = LatencyRing() if steered and config.p99_seconds is not None else None
+        """The last latencies, where the controller of a GPU goes by them."""
         self.bounds: dict[str, int] = {}
         """What else bounds a batch's rows now, by who says so."""
         self._bounded_at = 0.0

@@ -33,7 +33,10 @@ def window_of(
 
 
 class LatencyRing:
-    """The last so many latencies. To put one in takes no memory and no lock; one thread only."""
+    """The last so many latencies. To put one in takes no memory and no lock.
+
+    One thread puts them in, another may look.
+    """
 
     def __init__(self, size: int = 8192) -> None:
         if size < 1:
