@@ -56,6 +56,8 @@ MODEL_DEFAULTS: dict[str, Any] = {
     "device": "cpu",
     "dtype": None,
     "compile": False,
+    "cuda_graph": False,
+    "graph_memory": "1GiB",
     "warm_up": None,
     "share": 1.0,
     "priority": "normal",

@@ -84,6 +84,8 @@ BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
     ((python_model(factory=None, exported="m.pt2"),), ["inputs, outputs", "give both"]),
     ((onnx_model(dtype="float16"),), ["dtype", "only for PyTorch"]),
     ((onnx_model(compile=True),), ["compile", "only for PyTorch"]),
+    ((python_model(cuda_graph=True),), ["cuda_graph", "on a GPU"]),
+    ((python_model(graph_memory="much"),), ["graph_memory", "no amount of memory"]),
     ((python_model(when_late="refuse"),), ["when_late", "only beside p99_seconds"]),
     (
         (python_model("a", worker="w"), python_model("b", worker="w", device="cuda")),

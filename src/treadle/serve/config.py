@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from treadle.errors import ConfigError
+from treadle.errors import ConfigError, TreadleError
 from treadle.serve.tensors import DTYPES
 from treadle.types import Objective, Priority, TensorSpec
+from treadle.units import parse_bytes
 
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
@@ -46,6 +47,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     device: Annotated[str, Meta(pattern=r"\A(cpu|cuda(:[0-9]{1,3})?)\Z")] = "cpu"
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
     compile: bool = False
+    cuda_graph: bool = False
+    graph_memory: str = "1GiB"
     warm_up: tuple[Annotated[int, Meta(ge=1)], ...] | None = None
     share: Fraction = 1.0
     priority: Literal["critical", "normal", "background"] = "normal"
@@ -63,6 +66,15 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     env: dict[VariableName, VariableValue] = {}
     examples: tuple[str, ...] = ()
     load: bool = True
+
+    @property
+    def graph_memory_bytes(self) -> int:
+        """What its CUDA graphs may keep.
+
+        Raises:
+            TreadleError: If ``graph_memory`` is no amount of memory.
+        """
+        return parse_bytes(self.graph_memory)
 
     @property
     def warm_up_rows(self) -> tuple[int, ...]:
@@ -131,6 +143,12 @@ def check_models(models: tuple[ModelConfig, ...]) -> None:
         if model.onnx is not None and (model.dtype or model.compile):
             key = "dtype" if model.dtype else "compile"
             raise ConfigError(f"{where}: {key}: allowed: only for PyTorch models")
+        try:
+            parse_bytes(model.graph_memory)
+        except TreadleError as error:
+            raise ConfigError(f"{where}: graph_memory: {error}") from None
+        if model.cuda_graph and (model.onnx is not None or model.device == "cpu"):
+            raise ConfigError(f"{where}: cuda_graph: allowed: for PyTorch models on a GPU")
         for tensor in (*model.inputs, *model.outputs):
             if tensor.datatype not in DTYPES:
                 raise ConfigError(

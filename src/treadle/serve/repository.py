@@ -240,6 +240,8 @@ class Repository:
             priority=int(config.priority_class),
             dtype=config.dtype or "",
             compile=config.compile,
+            cuda_graph=config.cuda_graph,
+            graph_memory_bytes=config.graph_memory_bytes,
             warm_up=config.warm_up_rows,
             threads=max(1, round(self._device.cores * config.share)),
             max_batch=config.max_batch,

@@ -65,4 +65,4 @@ def test_a_file_that_is_none_is_refused(host: LocalHost, tmp_path: Path, key: st
 
 def test_a_type_is_only_for_pytorch(host: LocalHost) -> None:
     setup = model("worker_models:Doubles", inputs=FLOATS, outputs=RESULT, dtype="float16")
-    assert "dtype and compile are for PyTorch modules" in host.refusal(setup)
+    assert "cuda_graph are for PyTorch modules" in host.refusal(setup)

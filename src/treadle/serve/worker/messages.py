@@ -47,6 +47,9 @@ class ModelSetup(Struct, frozen=True):
     dtype: str = ""
     """Of the model's floating point, as PyTorch names it; empty: as it is."""
     compile: bool = False
+    cuda_graph: bool = False
+    graph_memory_bytes: int = 0
+    """What its graphs may keep of the device's memory."""
     warm_up: tuple[int, ...] = ()
     """Batch sizes to run before requests come."""
 

@@ -136,10 +136,10 @@ def _call_factory(setup: ModelSetup) -> RunnableModel:
         )
     if _is_torch_module(model):
         return _torch_model(model, inputs, outputs, setup)
-    if setup.dtype or setup.compile:
+    if setup.dtype or setup.compile or setup.cuda_graph:
         raise ModelLoadError(
-            f"{setup.factory} returned {type(model).__name__}; dtype and compile are for PyTorch "
-            "modules"
+            f"{setup.factory} returned {type(model).__name__}; dtype, compile and cuda_graph are "
+            "for PyTorch modules"
         )
     if not callable(model):
         raise ModelLoadError(f"{setup.factory} returned {type(model).__name__}, not a callable")

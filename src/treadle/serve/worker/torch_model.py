@@ -12,6 +12,7 @@ import numpy as np
 
 from treadle.errors import ModelLoadError
 from treadle.serve.tensors import DTYPES, Array
+from treadle.serve.worker.graphs import CudaGraph, Graphs
 from treadle.serve.worker.messages import ModelSetup
 from treadle.turnstile import member
 from treadle.types import Priority, TensorSpec
@@ -42,6 +43,7 @@ class TorchModel:
         module = module.to(self._device, self._dtype)
         self._module = torch.compile(module) if setup.compile else module
         self._streams = _Streams(torch, setup) if self._device.type == "cuda" else None
+        self._graphs = self._new_graphs(setup) if setup.cuda_graph else None
 
     def __call__(self, inputs: dict[str, Array]) -> Mapping[str, Array]:
         """Run one batch, and wait for it."""
@@ -61,7 +63,8 @@ class TorchModel:
             for tensor in tensors:
                 tensor.record_stream(streams.compute)
             with self._torch.cuda.stream(streams.compute):
-                results = self._run(tensors)
+                graphed = self._graphs.run(tensors) if self._graphs is not None else None
+                results = self._run(tensors) if graphed is None else graphed
         except BaseException:
             streams.end()
             raise
@@ -69,10 +72,23 @@ class TorchModel:
 
     def free_memory(self) -> None:
         """Give back what is kept for later use only."""
+        if self._graphs is not None:
+            self._graphs.clear()
         if self._device.type == "cuda":
             self._torch.cuda.empty_cache()
 
-    def _run(self, tensors: list[Any]) -> dict[str, Any]:
+    def _new_graphs(self, setup: ModelSetup) -> Graphs | None:
+        torch, streams = self._torch, self._streams
+        if streams is None:
+            raise ModelLoadError("cuda_graph is for models on a GPU")
+        pool = torch.cuda.graph_pool_handle()
+        return Graphs(
+            lambda inputs: CudaGraph(torch, streams.compute, pool, self._run, inputs),
+            setup.max_batch if setup.max_batch > 1 else None,
+            setup.graph_memory_bytes,
+        )
+
+    def _run(self, tensors: Sequence[Any]) -> dict[str, Any]:
         if self._dtype is not None:
             tensors = [t.to(self._dtype) if t.is_floating_point() else t for t in tensors]
         with self._torch.inference_mode():
