@@ -38,6 +38,7 @@ GOOD: list[tuple[ModelConfig, ...]] = [
         python_model("a", worker="w", device="cuda", priority="critical"),
         python_model("b", worker="w", device="cuda", dtype="float16"),
     ),
+    (python_model(sm_share=0.5, device="cuda", worker="w"), python_model("b", sm_share=1.0)),
     (python_model(p99_seconds=0.1, use_whole_objective=True, when_late="refuse"),),
 ]
 
@@ -85,6 +86,12 @@ BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
     ((onnx_model(dtype="float16"),), ["dtype", "only for PyTorch"]),
     ((onnx_model(compile=True),), ["compile", "only for PyTorch"]),
     ((python_model(cuda_graph=True),), ["cuda_graph", "on a GPU"]),
+    ((python_model(sm_share=0.5),), ["sm_share", "CPU", "on a GPU"]),
+    ((onnx_model(sm_share=0.5, device="cuda"),), ["sm_share", "ONNX Runtime"]),
+    (
+        (python_model(sm_share=0.5, device="cuda", cuda_graph=True),),
+        ["sm_share", "without cuda_graph"],
+    ),
     ((python_model(graph_memory="much"),), ["graph_memory", "no amount of memory"]),
     ((python_model(when_late="refuse"),), ["when_late", "only beside p99_seconds"]),
     (

@@ -50,6 +50,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cuda_graph: bool = False
     graph_memory: str = "1GiB"
     warm_up: tuple[Annotated[int, Meta(ge=1)], ...] | None = None
+    sm_share: Fraction = 1.0
+    profile: Annotated[str, Meta(min_length=1)] | None = None
     share: Fraction = 1.0
     priority: Literal["critical", "normal", "background"] = "normal"
     p99_seconds: Seconds | None = None
@@ -107,6 +109,17 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return self.worker or self.name
 
 
+def why_no_sm_share(model: ModelConfig) -> str:
+    """Why a model cannot be given some of a GPU's SMs only; empty if it can."""
+    if model.device == "cpu":
+        return "it runs on the CPU, which has no SMs; allowed: for PyTorch models on a GPU"
+    if model.onnx is not None:
+        return "ONNX Runtime has streams of its own; allowed: for PyTorch models on a GPU"
+    if model.cuda_graph:
+        return "graphs keep the SMs that they were captured with; allowed: without cuda_graph"
+    return ""
+
+
 _SOURCES = ("onnx", "factory", "torchscript", "exported")
 
 
@@ -149,6 +162,8 @@ def check_models(models: tuple[ModelConfig, ...]) -> None:
             raise ConfigError(f"{where}: graph_memory: {error}") from None
         if model.cuda_graph and (model.onnx is not None or model.device == "cpu"):
             raise ConfigError(f"{where}: cuda_graph: allowed: for PyTorch models on a GPU")
+        if model.sm_share < 1 and (why := why_no_sm_share(model)):
+            raise ConfigError(f"{where}: sm_share: {why}")
         for tensor in (*model.inputs, *model.outputs):
             if tensor.datatype not in DTYPES:
                 raise ConfigError(

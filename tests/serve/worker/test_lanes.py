@@ -48,6 +48,8 @@ class Staged:
 class Batch:
     """Doubles its input."""
 
+    device_seconds = 0.25
+
     def __init__(self, model: Staged, x: Array) -> None:
         self._model, self._x, self._places = model, x, dict[str, Array]()
 

@@ -147,7 +147,9 @@ class Host:
             except Exception as error:
                 return self._failed(message, error)
             seconds = time.perf_counter() - max(started, after)
-            return Done(message.batch, slices, 0.0, seconds, 0.0)
+            return Done(
+                message.batch, slices, 0.0, seconds, 0.0, device_seconds=batch.device_seconds
+            )
 
         return finish
 

@@ -52,6 +52,10 @@ class ModelSetup(Struct, frozen=True):
     """What its graphs may keep of the device's memory."""
     warm_up: tuple[int, ...] = ()
     """Batch sizes to run before requests come."""
+    sm_share: float = 1.0
+    """Of a GPU's SMs, what the model's kernels may use."""
+    timed: bool = False
+    """Have batches timed by the device's clock, where it has one."""
 
     @property
     def on_gpu(self) -> bool:
@@ -103,6 +107,8 @@ class Done(Struct, array_like=True, frozen=True, tag=True):
     output_seconds: float
     fitted_rows: int = 0
     """How many rows fit into the device's memory, if not all did at once; else 0."""
+    device_seconds: float = 0.0
+    """By the device's clock, copies included, for a model that is to be timed; else 0."""
 
 
 class Failed(Struct, array_like=True, frozen=True, tag=True):

@@ -38,6 +38,9 @@ class StagedBatch(Protocol):
     @property
     def shapes(self) -> Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]: ...
 
+    @property
+    def device_seconds(self) -> float: ...
+
     def copy_to(self, places: Mapping[str, Array]) -> None: ...
 
     def wait(self) -> None: ...
@@ -136,10 +139,10 @@ def _call_factory(setup: ModelSetup) -> RunnableModel:
         )
     if _is_torch_module(model):
         return _torch_model(model, inputs, outputs, setup)
-    if setup.dtype or setup.compile or setup.cuda_graph:
+    if setup.dtype or setup.compile or setup.cuda_graph or setup.sm_share < 1:
         raise ModelLoadError(
-            f"{setup.factory} returned {type(model).__name__}; dtype, compile and cuda_graph are "
-            "for PyTorch modules"
+            f"{setup.factory} returned {type(model).__name__}; dtype, compile, cuda_graph and "
+            "sm_share are for PyTorch modules"
         )
     if not callable(model):
         raise ModelLoadError(f"{setup.factory} returned {type(model).__name__}, not a callable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import math
@@ -10,6 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from treadle.devices.device import DeviceError
+from treadle.devices.green import GreenContexts
 from treadle.errors import ModelLoadError
 from treadle.serve.tensors import DTYPES, Array
 from treadle.serve.worker.graphs import CudaGraph, Graphs
@@ -56,6 +59,7 @@ class TorchModel:
             results = self._run([self._to_device(inputs[spec.name]) for spec in self.inputs])
             return TorchBatch(self._torch, results, None)
         streams.begin()
+        start = streams.mark()
         try:
             with self._torch.cuda.stream(streams.copies_in):
                 tensors = [self._to_device(inputs[spec.name]) for spec in self.inputs]
@@ -68,7 +72,7 @@ class TorchModel:
         except BaseException:
             streams.end()
             raise
-        return TorchBatch(self._torch, results, streams)
+        return TorchBatch(self._torch, results, streams, start)
 
     def free_memory(self) -> None:
         """Give back what is kept for later use only."""
@@ -125,8 +129,13 @@ class TorchModel:
 class TorchBatch:
     """A batch on its way: its outputs are known in shape, and computed when ``wait`` returns."""
 
-    def __init__(self, torch: Any, results: dict[str, Any], streams: _Streams | None) -> None:
+    def __init__(
+        self, torch: Any, results: dict[str, Any], streams: _Streams | None, start: Any = None
+    ) -> None:
+        self.device_seconds = 0.0
+        """From its first copy to its last by the device's clock, if that is to be known."""
         self._torch = torch
+        self._start = start
         self._results = results
         self._streams = streams
         self._end: Any = None
@@ -151,13 +160,16 @@ class TorchBatch:
             for name, place in places.items():
                 self._results[name].record_stream(streams.copies_out)
                 _as_tensor(torch, place).copy_(self._results[name], non_blocking=True)
-            self._end = torch.cuda.Event(blocking=True)  # others need the CPU meanwhile
+            # Blocking: others need the CPU meanwhile.
+            self._end = torch.cuda.Event(blocking=True, enable_timing=self._start is not None)
             self._end.record()
 
     def wait(self) -> None:
         """Wait until the outputs are where they were to be copied."""
         if self._end is not None:
             self._end.synchronize()
+            if self._start is not None:
+                self.device_seconds = self._start.elapsed_time(self._end) / 1000
         self.close()
 
     def close(self) -> None:
@@ -180,9 +192,14 @@ class _Streams:
     def __init__(self, torch: Any, setup: ModelSetup) -> None:
         priority = Priority(setup.priority)
         level = _stream_level(torch, priority)
-        self.compute = torch.cuda.Stream(setup.device, priority=level)
+        self._torch, self._timed = torch, setup.timed
         self.copies_in = torch.cuda.Stream(setup.device, priority=level)
         self.copies_out = torch.cuda.Stream(setup.device, priority=level)
+        self.compute = (
+            torch.cuda.Stream(setup.device, priority=level)
+            if setup.sm_share == 1
+            else _stream_on_some_sms(torch, setup, level)
+        )
         for stream in (self.compute, self.copies_in, self.copies_out):
             member.assign(stream.cuda_stream, priority)
         self._critical = priority is Priority.CRITICAL
@@ -195,9 +212,36 @@ class _Streams:
             mark.__enter__()
             self._marks.append(mark)
 
+    def mark(self) -> Any:
+        """An event before the copies in, if batches are to be timed."""
+        if not self._timed:
+            return None
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record(self.copies_in)
+        return event
+
     def end(self) -> None:
         if self._marks:
             self._marks.pop().__exit__(None, None, None)
+
+
+@functools.cache
+def _green_contexts(device: int) -> GreenContexts:
+    """One for all models of this worker, whose SMs are to lie side by side."""
+    return GreenContexts(device)
+
+
+def _stream_on_some_sms(torch: Any, setup: ModelSetup, level: int) -> Any:
+    """A stream for computing on ``sm_share`` of the SMs; nothing else may run in it."""
+    device = torch.device(setup.device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    try:
+        contexts = _green_contexts(index)
+        handle, sms = contexts.stream(setup.sm_share, level)
+    except DeviceError as error:
+        raise ModelLoadError(f"sm_share: {error}") from None
+    _log.info("%s: %d of %d SMs", setup.name, sms, contexts.sms)
+    return torch.cuda.ExternalStream(handle, device=torch.device("cuda", index))
 
 
 def _stream_level(torch: Any, priority: Priority) -> int:
