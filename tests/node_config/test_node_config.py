@@ -59,6 +59,8 @@ MODEL_DEFAULTS: dict[str, Any] = {
     "cuda_graph": False,
     "graph_memory": "1GiB",
     "warm_up": None,
+    "sm_share": 1.0,
+    "profile": None,
     "share": 1.0,
     "priority": "normal",
     "p99_seconds": None,

@@ -125,3 +125,12 @@ def test_the_margin_is_what_one_run_in_twenty_exceeds() -> None:
     assert expecting(*runs).margin == pytest.approx(1.3)
     assert expecting(*[(1, 0.1)] * 50).margin == 1.0
     assert expecting(*[(1, 0.1 if number % 10 else 9.0) for number in range(100)]).margin == 2.0
+
+
+def test_what_was_measured_before_is_expected_until_runs_tell_otherwise() -> None:
+    latency = BatchLatency({1: 0.1, 8: 0.4})
+    assert [latency.expect(rows) for rows in (1, 8, 16)] == [0.1, 0.4, 0.8]
+    assert latency.estimate(8, 0.0) is None  # nothing is refused because of it
+    latency.observe(8, 0.4, 0.0)
+    latency.know({1: 0.2, 8: 5.0, 16: 0.6})
+    assert [latency.expect(rows) for rows in (1, 8, 16)] == [0.2, 0.4, 0.6]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from treadle.schedule import Entry
 from treadle.serve.config import ModelConfig
 from treadle.serve.model import ServedModel
+from treadle.serve.profiles import KnownLatency
 
 
 def test_batches_are_smaller_once_memory_ran_out_and_grow_again_step_by_step() -> None:
@@ -21,3 +23,14 @@ def test_batches_are_smaller_once_memory_ran_out_and_grow_again_step_by_step() -
         model.try_more(now)
     assert model.most_rows == 32
     assert model.bounds == {}
+
+
+def test_the_first_batches_are_sized_by_what_was_measured_before() -> None:
+    config = ModelConfig(name="m", factory="module:callable", max_batch=32, p99_seconds=0.1)
+    model = ServedModel(config)
+    rule = model.batch_rule(by_objective=True)
+    head = Entry(model="m", batch_key=None, arrived=0.0, due=0.1)
+    model.know(KnownLatency(seconds={rows: 0.01 * rows for rows in (1, 2, 4, 8, 16, 32)}))
+    assert 4 <= rule.choose(head, 100, 0.0).max_rows <= 10
+    model.know(KnownLatency(seconds={rows: 0.001 * rows for rows in (1, 2, 4, 8, 16, 32)}))
+    assert rule.choose(head, 100, 0.0).max_rows == 32

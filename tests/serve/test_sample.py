@@ -10,7 +10,7 @@ import pytest
 from treadle.serve.config import ModelConfig
 from treadle.serve.model import ServedModel
 from treadle.serve.oip import decode_request
-from treadle.serve.sample import sample_body
+from treadle.serve.sample import sample_body, sample_inputs
 from treadle.serve.tensors import DTYPES
 from treadle.serve.validate import check_inputs
 from treadle.types import TensorSpec
@@ -42,3 +42,15 @@ def test_a_large_input_makes_no_sample(shape: tuple[int, ...]) -> None:
 
 def test_no_inputs_make_no_sample() -> None:
     assert sample_body([]) == ""
+
+
+@pytest.mark.parametrize("datatype", list(DTYPES))
+@pytest.mark.parametrize("shape", [(-1,), (-1, 4), (-1, 2, -1)])
+def test_inputs_of_many_rows_are_what_the_model_takes(
+    datatype: str, shape: tuple[int, ...]
+) -> None:
+    model = ServedModel(ModelConfig(name="m", factory="a:b", max_batch=8))
+    model.inputs = (TensorSpec("x", datatype, shape), TensorSpec("y", "BYTES", (-1,)))
+    made = sample_inputs(model.inputs, 8)
+    assert made[0].shape == (8, *(max(1, size) for size in shape[1:]))
+    assert check_inputs(model, made).rows == 8

@@ -115,6 +115,7 @@ def _table(models: list[dict[str, Any]]) -> Group:
         )
         if reason := model["reason"] or _why_missed(now["refused"]):
             reasons.append(f"{model['name']}: {reason}")
+        reasons += [f"{model['name']}: {note}" for note in model["notes"]]
     return Group(table, *reasons)
 
 

@@ -66,7 +66,7 @@ class CPUDevice:
         self._info = DeviceInfo(
             uuid="CPU-" + _machine_id(root),
             index=index,
-            name=_model(root / "proc/cpuinfo"),
+            name=cpu_model(root / "proc/cpuinfo"),
             kind=DeviceKind.CPU,
             cores=device.cores,
             memory_bytes=device.memory_bytes,
@@ -117,7 +117,7 @@ class CPUDevice:
         """Nothing to give back."""
 
 
-def _model(cpuinfo: Path) -> str:
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The model's name, or the architecture's where the kernel tells none."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()

@@ -122,6 +122,8 @@ class NodeApi:
             "replicas": config.replicas,
             "state": str(model.state),
             "reason": model.reason,
+            "notes": list(model.known.notes),
+            "profile": str(model.known.file) if model.known.file else None,
             "pids": sorted(worker.pid for worker in group.workers) if group else [],
             "restarts": group.restarts if group else 0,
             "standing": model.standing.as_json(self._plane.now()),

@@ -70,6 +70,14 @@ class ServingGpus:
             _log.warning("worker %s is not gated: %s", name, error)
             return {**variables, "CUDA_VISIBLE_DEVICES": gpu.uuid}
 
+    async def device(self, device: str) -> DeviceInfo:
+        """The GPU that ``cuda:`` and a number mean.
+
+        Raises:
+            ModelLoadError: If there is no such GPU; says why.
+        """
+        return await self._gpu(int(device.removeprefix("cuda:")))
+
     def steered(self, models: Iterable[ServedModel]) -> Iterator[Steered]:
         """The models whose objectives the GPUs' controllers are to keep."""
         for model in models:

@@ -28,6 +28,7 @@ from treadle.node.listeners import Listeners
 from treadle.node.longkernels import LongKernelMetrics
 from treadle.node.monitoring import NodeMonitor
 from treadle.node.paths import state_folder
+from treadle.node.profiles import ModelProfiles
 from treadle.node.steering import SteeringMetrics
 from treadle.schedule import POLICIES, Capacity, RequestQueue
 from treadle.serve.dataplane import DataPlane, ServerInfo
@@ -123,6 +124,7 @@ class Node:
             file.parent,
             nice=NICE if policy.preempts else dict.fromkeys(Priority, 0),
             environment=gpus.environment,
+            find_latency=ModelProfiles(gpus, device, file.parent, state_folder()).find,
         )
         self._plane = DataPlane(
             self._repository,

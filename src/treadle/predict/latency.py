@@ -41,10 +41,16 @@ class BatchLatency:
         self._runs: dict[int, deque[float]] = {}
         self._beliefs: dict[int, tuple[float, float]] = {}
         """Median and time of the last run, by size."""
-        self._table = dict(profile or {})
-        self._sizes = sorted(self._table)
+        self._table: dict[int, float] = {}
+        self._sizes: list[int] = []
         self._ratios: deque[float] = deque(maxlen=_RATIOS)
         self._drift = 1.0
+        self.know(profile or {})
+
+    def know(self, profile: Mapping[int, float]) -> None:
+        """Take in what was measured before, of the sizes that have not run yet."""
+        self._table |= {rows: s for rows, s in profile.items() if rows not in self._runs}
+        self._sizes = sorted(self._table)
 
     def observe(self, rows: int, seconds: float, now: float) -> None:
         """Record that a batch of ``rows`` took ``seconds`` and ended at ``now``."""

@@ -9,6 +9,7 @@ from treadle.monitor.latency import LatencyRing
 from treadle.predict import BatchLatency
 from treadle.schedule import BatchRule, FixedBatch, ObjectiveBatch, Patience
 from treadle.serve.config import ModelConfig
+from treadle.serve.profiles import KnownLatency
 from treadle.serve.standing import Standing
 from treadle.serve.statistics import ModelStatistics
 from treadle.serve.worker.group import WorkerGroup
@@ -44,6 +45,8 @@ class ServedModel:
         self.outputs: Sequence[TensorSpec] = ()
         self.group: WorkerGroup | None = None
         self.latency = BatchLatency()
+        self.known = KnownLatency()
+        """What was known of its latency when it was loaded."""
         self.statistics = ModelStatistics()
         self.standing = Standing(config.p99_seconds)
         steered = self.on_gpu and self.priority is not Priority.BACKGROUND
@@ -89,6 +92,11 @@ class ServedModel:
             max_delay_seconds=config.max_delay_seconds,
             patience=None if patience is None else lambda: patience.seconds,
         )
+
+    def know(self, known: KnownLatency) -> None:
+        """Take in what is known of its latency before it serves."""
+        self.known = known
+        self.latency.know(known.seconds)
 
     @property
     def ready(self) -> bool:

@@ -12,6 +12,7 @@ from treadle.errors import ModelError, ModelLoadError, NotFoundError, Unavailabl
 from treadle.serve.config import ModelConfig
 from treadle.serve.engines import Engines
 from treadle.serve.model import ModelState, ServedModel
+from treadle.serve.profiles import FindLatency, nothing_known
 from treadle.serve.worker.group import WorkerGroup
 from treadle.serve.worker.messages import Loaded, LoadFailed, ModelSetup
 from treadle.types import Device, Priority, TensorSpec
@@ -24,6 +25,11 @@ NICE: Mapping[Priority, int] = {
     Priority.BACKGROUND: 19,
 }
 """Scheduling priority of a worker on the CPU, by class: at 19 it runs when others do not."""
+
+
+def threads_of(config: ModelConfig, device: Device) -> int:
+    """How many threads a model gets of the CPU: its share of the cores, at least one."""
+    return max(1, round(device.cores * config.share))
 
 
 Environment = Callable[[str, str, Priority, Mapping[str, str]], Awaitable[dict[str, str]]]
@@ -42,6 +48,7 @@ class Repository:
         *,
         nice: Mapping[Priority, int],
         environment: Environment,
+        find_latency: FindLatency = nothing_known,
     ) -> None:
         self._models = models
         self._engines = engines
@@ -49,6 +56,7 @@ class Repository:
         self._folder = folder
         self._nice = nice
         self._environment = environment
+        self._find_latency = find_latency
         self._locks = {m.config.worker_name: asyncio.Lock() for m in models.values()}
         self._groups: set[WorkerGroup] = set()
         self._retirements: set[asyncio.Task[None]] = set()
@@ -159,6 +167,8 @@ class Repository:
             variables = await self._environment(
                 models[0].device, first.worker_name, min(m.priority for m in models), first.env
             )
+            for model in models:
+                model.know(await self._find_latency(model.config))
             group = self._new_group(models, variables)
             answer = await asyncio.wait_for(group.started(), limit)
         except TimeoutError:
@@ -182,7 +192,7 @@ class Repository:
         first = models[0].config
         group = WorkerGroup(
             first.worker_name,
-            tuple(self._setup(model.config) for model in models),
+            tuple(self.setup_of(model.config, self._device, self._folder) for model in models),
             replicas=first.replicas,
             env=variables,
             nice=self._nice[first.priority_class],
@@ -212,6 +222,8 @@ class Repository:
             model.inputs, model.outputs = inputs, outputs
             model.group, model.state, model.reason = group, ModelState.READY, ""
             _log.info("model is ready", extra={"model": model.name})
+            for note in model.known.notes:
+                _log.warning("%s", note, extra={"model": model.name})
         for previous in old:
             previous.retire()
         self._engines.wake([models[0].name])
@@ -226,7 +238,9 @@ class Repository:
         model.group, model.state, model.reason = None, ModelState.UNAVAILABLE, reason
         self._engines.fail_waiting(model.name, ModelError(f"model '{model.name}' failed: {reason}"))
 
-    def _setup(self, config: ModelConfig) -> ModelSetup:
+    @staticmethod
+    def setup_of(config: ModelConfig, device: Device, folder: Path) -> ModelSetup:
+        """What a worker is told of a model."""
         return ModelSetup(
             name=config.name,
             onnx=config.onnx,
@@ -244,7 +258,7 @@ class Repository:
             graph_memory_bytes=config.graph_memory_bytes,
             warm_up=config.warm_up_rows,
             sm_share=config.sm_share,
-            threads=max(1, round(self._device.cores * config.share)),
+            threads=threads_of(config, device),
             max_batch=config.max_batch,
-            folder=str(self._folder),
+            folder=str(folder),
         )

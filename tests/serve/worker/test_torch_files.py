@@ -63,6 +63,7 @@ def test_a_file_that_is_none_is_refused(host: LocalHost, tmp_path: Path, key: st
     assert "no such file" in host.refusal(setup)
 
 
-def test_a_type_is_only_for_pytorch(host: LocalHost) -> None:
-    setup = model("worker_models:Doubles", inputs=FLOATS, outputs=RESULT, dtype="float16")
-    assert "cuda_graph are for PyTorch modules" in host.refusal(setup)
+@pytest.mark.parametrize("key", [{"dtype": "float16"}, {"sm_share": 0.5}], ids=str)
+def test_a_type_or_a_share_of_sms_is_only_for_pytorch(host: LocalHost, key: Any) -> None:
+    setup = model("worker_models:Doubles", inputs=FLOATS, outputs=RESULT, **key)
+    assert "sm_share are for PyTorch modules" in host.refusal(setup)

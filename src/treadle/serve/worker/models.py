@@ -65,9 +65,9 @@ def load_model(setup: ModelSetup) -> RunnableModel:
         ModelLoadError: If it cannot be; the text says why.
     """
     if setup.onnx is not None:
-        return OnnxModel(_resolve(setup.onnx, Path(setup.folder)), setup)
+        return OnnxModel(resolve(setup.onnx, Path(setup.folder)), setup)
     if (file := setup.torchscript or setup.exported) is not None:
-        return _load_torch_file(_resolve(file, Path(setup.folder)), setup)
+        return _load_torch_file(resolve(file, Path(setup.folder)), setup)
     return _call_factory(setup)
 
 
@@ -208,8 +208,12 @@ def _is_torch_module(model: object) -> bool:
     )
 
 
-def _resolve(location: str, folder: Path) -> Path:
-    """The file that ``onnx = …`` names: beside the configuration, or ``package:NAME/path``."""
+def resolve(location: str, folder: Path) -> Path:
+    """The file that ``onnx = …`` names: beside the configuration, or ``package:NAME/path``.
+
+    Raises:
+        ModelLoadError: If there is no such package.
+    """
     if not location.startswith(_PACKAGE_PREFIX):
         return folder / location
     package, _, inner = location.removeprefix(_PACKAGE_PREFIX).partition("/")
