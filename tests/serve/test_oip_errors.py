@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from treadle.errors import InvalidRequestError
-from treadle.serve.oip import MAX_RANK, decode_request
+from treadle.serve.oip import decode_request
+from treadle.serve.validate import MAX_RANK
 
 from .bodies import decode, decode_binary, one_input, request_json
 
@@ -93,8 +94,8 @@ INPUTS: list[tuple[str, dict[str, Any], list[str]]] = [
     ),
     (
         "another parameter",
-        {"parameters": {"shared_memory_region": "r"}},
-        ["input 'x'", "'shared_memory_region'", "allowed: binary_data_size"],
+        {"parameters": {"shared_memory_key": "r"}},
+        ["input 'x'", "'shared_memory_key'", "allowed: binary_data_size"],
     ),
     (
         "a size below zero",

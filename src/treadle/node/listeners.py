@@ -21,7 +21,7 @@ class Listeners:
     """
 
     def __init__(self, host: str, port: int, path: Path) -> None:
-        self._lock = _hold_lock(path)
+        self._lock = claim_socket(path)
         self._path = path
         tcp = _open_tcp(host, port)
         try:
@@ -40,9 +40,17 @@ class Listeners:
         self._lock.close()
 
 
-def _hold_lock(path: Path) -> IO[str]:
-    """One node a socket: the lock falls with the process, so a stale one cannot be left."""
+def claim_socket(path: Path) -> IO[str]:
+    """Make sure that ``path`` is free for a socket of this node's, and stays so.
+
+    One node a socket: the lock falls with the process, so a stale one cannot be left.
+
+    Raises:
+        StartError: If another node holds it, or something else is there.
+    """
     make_private(path.parent)
+    if path.exists() and not path.is_socket():
+        raise StartError(f"{path} is there and is no socket; choose another path for it")
     lock_path = path.with_name(path.name + ".lock")
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -97,8 +105,6 @@ def _bind_problem(error: OSError, host: str, port: int) -> str:
 
 
 def _open_local(path: Path) -> socket.socket:
-    if path.exists() and not path.is_socket():
-        raise StartError(f"{path} is there and is no socket; set TREADLE_SOCKET to another path")
     opened = socket.socket(socket.AF_UNIX)
     try:
         path.unlink(missing_ok=True)  # of a node that was killed: we hold its lock
