@@ -203,13 +203,13 @@ def _binary_size(entry: _Input, where: str) -> int | None:
 
 
 def _decode_output(entry: _Output, request: InferenceRequest) -> RequestedOutput:
-    where, binary = f"output '{entry.name}'", entry.parameters.get("binary_data")
+    where, binary = f"output '{entry.name}'", request.binary_outputs
     place = shared_place(entry.parameters, where, "binary_data")
-    if binary is None:
-        return RequestedOutput(entry.name, request.binary_outputs, place)
-    if place is not None:
-        raise InvalidRequestError(f"{where} has both shared memory and binary_data")
-    return RequestedOutput(entry.name, flag("binary_data", binary))
+    if "binary_data" in entry.parameters:
+        binary = flag("binary_data", entry.parameters["binary_data"])
+        if binary and place is not None:
+            raise InvalidRequestError(f"{where} has both shared memory and binary_data")
+    return RequestedOutput(entry.name, binary, place)
 
 
 def _deduce_shape(spec: TensorSpec, nbytes: int) -> tuple[int, ...]:

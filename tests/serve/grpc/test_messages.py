@@ -205,7 +205,7 @@ def test_an_answer_holds_what_it_should() -> None:
         ("b", "INT8", [3]),
         ("c", "INT8", [1]),
     ]
-    assert list(answer.raw_output_contents) == [b"ab", b"c"]
+    assert list(answer.raw_output_contents) == [b"ab", b"", b"c"]
     place = answer.outputs[1].parameters
     assert place["shared_memory_region"].string_param == "r"
     assert place["shared_memory_byte_size"].int64_param == 3

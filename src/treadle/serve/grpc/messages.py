@@ -103,17 +103,16 @@ def encode_answer(
         final: In a stream, whether no other answer to the request follows; None outside of one.
     """
     message = pb.ModelInferResponse(model_name=model, model_version=version, id=request_id)
-    data: list[Buffer] = []
     for tensor in tensors:
         output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
         if isinstance(tensor, SharedTensor):
             for name, value in place_parameters(tensor.place).items():
                 kind = "string_param" if isinstance(value, str) else "int64_param"
                 setattr(output.parameters[name], kind, value)
-        else:
-            data.append(tensor.data)
     if final is not None:
         message.parameters[FINAL].bool_param = final
+    # Clients count: an output in shared memory has an entry, too, and nothing in it.
+    data = [tensor.data for tensor in tensors]
     return join_response(message.SerializeToString(), data, streamed=final is not None)
 
 
