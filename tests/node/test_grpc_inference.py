@@ -13,6 +13,7 @@ import pytest
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc.model_config_pb2 import DataType
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 from tritonclient.utils import InferenceServerException
 
@@ -62,6 +63,13 @@ def test_data_comes_back_as_it_was(client: Any, datatype: str) -> None:
     output = result.get_output("y")
     assert (output.datatype, list(output.shape)) == (datatype, [1, 3])
     np.testing.assert_array_equal(result.as_numpy("y"), array)
+
+
+@pytest.mark.parametrize("datatype", VALUES)
+def test_a_models_configuration_names_its_datatype(client: Any, datatype: str) -> None:
+    (told,) = client.get_model_config(f"echo-{datatype}").config.input
+    expected = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+    assert DataType.Name(told.data_type) == expected
 
 
 CONTENTS = {

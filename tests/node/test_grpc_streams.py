@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import queue
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -251,3 +253,49 @@ def test_open_streams_end_with_the_node_and_what_came_is_answered(
             each.read()
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert node.wait_ended() == 0
+
+
+READS_A_STREAM = """
+import sys
+
+import grpc
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
+from tritonclient.grpc import service_pb2 as pb
+
+
+def requests():
+    for x in range(5):
+        message = pb.ModelInferRequest(model_name="step")
+        message.inputs.add(name="x", datatype="INT64", shape=[1, 1])
+        message.inputs[0].contents.int64_contents.append(x)
+        yield message
+    sys.stdin.read()
+
+
+with grpc.insecure_channel(sys.argv[1]) as channel:
+    list(GRPCInferenceServiceStub(channel).ModelStreamInfer(requests()))
+"""
+
+
+def test_a_client_that_is_killed_gives_up_its_places(start_node: StartNode) -> None:
+    node = start_node(MODELS)
+    command = [sys.executable, "-c", READS_A_STREAM, node.grpc]
+    with node.shut("step"), subprocess.Popen(command, stdin=subprocess.PIPE) as client:
+        node.wait_for_waiting("step", 4)
+        client.kill()
+        wait_until(lambda: node.status()["open_requests"] == 0, "nothing is open")
+    assert result(infer(node, "step", 9)) == [10]
+
+
+def test_a_second_signal_ends_open_streams_at_once(
+    start_node: StartNode, streams: MakeStream
+) -> None:
+    node = start_node(MODELS)
+    stream = streams(node)
+    with node.shut("step"):
+        stream.send(request(1, "step"))
+        node.wait_for_run("step: 1")
+        node.signal(signal.SIGTERM)
+        wait_until(lambda: node.http.get("/v2/health/ready").status_code == 400, "the node drains")
+        node.signal(signal.SIGTERM)
+        assert node.wait_ended() == 143

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import grpc
@@ -40,6 +41,7 @@ class Service:
         self._shared = shared
         self._inference = inference
         self._gate = gate
+        self._changes: set[asyncio.Task[None]] = set()
 
     def handler(self) -> Any:
         """What a server is given."""
@@ -136,7 +138,7 @@ class Service:
                 f"load parameters {', '.join(request.parameters)} are not supported: a model is "
                 "loaded as the node's configuration file says"
             )
-        await self._plane.repository.load(request.model_name)
+        await self._to_its_end(self._plane.repository.load(request.model_name))
         return pb.RepositoryModelLoadResponse()
 
     async def _unload(self, request: Message, caller: Caller) -> Message:
@@ -146,8 +148,20 @@ class Service:
             raise InvalidRequestError(
                 f"unknown parameter {', '.join(unknown)}; allowed: unload_dependents"
             )
-        await self._plane.repository.unload(request.model_name)
+        await self._to_its_end(self._plane.repository.unload(request.model_name))
         return pb.RepositoryModelUnloadResponse()
+
+    async def _to_its_end(self, change: Coroutine[Any, Any, None]) -> None:
+        """Go on with a change of the repository when its caller has lost patience."""
+        task = asyncio.create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changed)
+        await asyncio.shield(task)
+
+    def _changed(self, task: asyncio.Task[None]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()  # is in the log: there may be nobody else to tell
 
     def _shared_memory_status(self, request: Message, caller: Caller) -> Message:
         check_may_share(self._gate.rules, caller)

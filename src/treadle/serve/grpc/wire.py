@@ -115,6 +115,8 @@ def encode_varint(value: int) -> bytes:
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
     """A number, and what follows it."""
+    if position < len(message) and (first := message[position]) < 0x80:
+        return first, position + 1  # most have one byte
     value = 0
     for place, byte in enumerate(message[position : position + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << 7 * place
