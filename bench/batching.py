@@ -46,7 +46,7 @@ from treadle.bench.machine import command_line, describe_machine, versions
 from treadle.bench.ownnode import OwnNode
 from treadle.bench.results import CpuUse, Machine, date_now, save
 from treadle.bench.traffic import Sender, read_traffic
-from treadle.cli.bench import report_console
+from treadle.cli.measuring import report_console
 from treadle.client.node import NodeClient
 from treadle.errors import TreadleError
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from rich.table import Table
 
-from treadle.bench.measure import Plan
+from treadle.bench.measure import Plan, measure
 from treadle.bench.report import print_report
 from treadle.bench.results import Results, save
-from treadle.cli.bench import report_console, run_plan
+from treadle.cli.measuring import report_console, run_measurement
 from treadle.errors import TreadleError
 from treadle.types import Priority
 
@@ -82,7 +83,7 @@ def main() -> int:
         seed=arguments.seed,
     )
     try:
-        results = run_plan(plan)
+        results = run_measurement(partial(measure, plan))
         save(results, arguments.output)
     except TreadleError as error:
         print(error, file=sys.stderr)

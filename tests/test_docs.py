@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.node.config import HttpTable, NodeTable, ScheduleTable, load_config
+from treadle.node.config import GrpcTable, HttpTable, NodeTable, ScheduleTable, load_config
 from treadle.serve.config import ModelConfig
 
 ROOT = Path(__file__).parent.parent
@@ -32,7 +32,7 @@ def test_every_configuration_shown_is_accepted(block: str, tmp_path: Path) -> No
 
 def test_the_configuration_page_shows_every_key() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    for table in (NodeTable, HttpTable, ScheduleTable, ModelConfig):
+    for table in (NodeTable, HttpTable, GrpcTable, ScheduleTable, ModelConfig):
         for key in table.__struct_fields__:
             assert re.search(rf"^{key} = ", page, re.MULTILINE), f"{key} of {table.__name__}"
 
@@ -52,6 +52,7 @@ def test_the_structure_page_names_every_module() -> None:
         whole = {"cli", "bench", "client", "turnstile"} & set(parts[:1]) or parts[:2] in {
             ("serve", "worker"),
             ("serve", "http"),
+            ("serve", "grpc"),
             ("programs", "supervisor"),
         }
         if parts[-1] not in {"__init__", "__main__"} and not whole:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treadle.bench.arrivals import Schedule
-from treadle.bench.openloop import LEAD_SECONDS, NO_ANSWER, drive
+from treadle.bench.openloop import LEAD_SECONDS, NO_ANSWER, Recording, UnwantedError, drive
 from treadle.clock import ManualClock
 
 
@@ -112,3 +112,48 @@ async def test_when_it_is_cancelled_so_is_what_it_sent() -> None:
     with pytest.raises(asyncio.CancelledError):
         await driving
     assert ended == ["m"]
+
+
+async def test_an_answer_that_is_not_wanted_is_kept_with_its_reason() -> None:
+    async def send(model: str) -> int:
+        raise UnwantedError(503, "the queue is full")
+
+    recording = await drive(schedule_of(1.0, 2.0), send, ManualTimer(), drain_seconds=1.0)
+    assert recording.status.tolist() == [503, 503]
+    assert recording.latencies == pytest.approx([0, 0])
+    assert recording.reasons == {0: "the queue is full", 1: "the queue is full"}
+
+
+async def test_a_schedule_may_begin_at_a_time_that_others_know_too() -> None:
+    timer, sent = ManualTimer(), list[float]()
+
+    async def send(model: str) -> int:
+        sent.append(timer.now())
+        return 200
+
+    await drive(schedule_of(1.0, 2.0), send, timer, 1.0, zero=150.0)
+    assert sent == pytest.approx([151, 152])
+
+
+async def test_what_has_become_hopeless_is_given_up() -> None:
+    async def send(model: str) -> int:
+        await asyncio.Event().wait()
+        return 200
+
+    def hopeless(recording: Recording, now: float) -> bool:
+        return bool(np.isfinite(recording.sent[0]))
+
+    recording = await drive(schedule_of(1.0, 5.0), send, ManualTimer(), 60.0, hopeless=hopeless)
+    assert recording.stopped is not None
+    assert recording.status.tolist() == [NO_ANSWER, NO_ANSWER]
+
+
+async def test_an_error_of_the_sender_itself_is_not_hidden() -> None:
+    def hopeless(recording: Recording, now: float) -> bool:
+        raise ZeroDivisionError
+
+    async def send(model: str) -> int:
+        return 200
+
+    with pytest.raises(ZeroDivisionError):
+        await drive(schedule_of(1.0), send, ManualTimer(), 1.0, hopeless=hopeless)

@@ -8,13 +8,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from treadle.cli.main import main
 
 from .nodes import Home, RunningNode
+from .shared import MakeMemory, Memory
 
 MakeHome = Callable[..., Home]
 StartNode = Callable[..., RunningNode]
@@ -100,3 +104,29 @@ def start_shared_node() -> Iterator[StartNode]:
     """Starts nodes that end with the module's last test."""
     with _nodes() as start:
         yield start
+
+
+@pytest.fixture
+def channels() -> Iterator[Callable[[str], Any]]:
+    """Opens channels that are closed at the end."""
+    opened: list[Any] = []
+
+    def open_channel(address: str) -> Any:
+        opened.append(grpc.insecure_channel(address))
+        return opened[-1]
+
+    yield open_channel
+    for channel in opened:
+        channel.close()
+
+
+@pytest.fixture
+def memory() -> Iterator[MakeMemory]:
+    with ExitStack() as stack:
+
+        def make(nbytes: int) -> Memory:
+            made = Memory(nbytes)
+            stack.callback(made.close)
+            return made
+
+        yield make

@@ -161,6 +161,11 @@ class RunningNode:
         assert found, self.output.read_text()
         return int(found[1])
 
+    @property
+    def grpc(self) -> str:
+        """The address of its gRPC port."""
+        return f"127.0.0.1:{self.status()['grpc']['port']}"
+
     def status(self) -> dict[str, Any]:
         answer = self.local.get("/treadle/v1/status")
         assert answer.status_code == 200, answer.text

@@ -6,7 +6,9 @@ import json
 import socket
 from typing import Any
 
+import numpy as np
 import pytest
+import tritonclient.grpc as triton
 
 from .bodies import body, result
 from .conftest import StartNode
@@ -46,6 +48,22 @@ def trace(node: RunningNode, headers: dict[str, str]) -> dict[str, dict[str, Any
     wait_until(lambda: len(spans(node)) >= 3, "three spans are written")
     assert len(spans(node)) == 3
     return {span["name"]: span for span in spans(node)}
+
+
+def test_a_request_over_grpc_is_traced_as_over_http(start_node: StartNode) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    environment = {"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_SCHEDULE_DELAY": "50"}
+    node = start_node("[grpc]\nport = 0\n" + CONFIGURATION, environment=environment)
+    tensor = triton.InferInput("x", [1, 1], "INT64")
+    tensor.set_data_from_numpy(np.array([[1]]))
+    headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+    with triton.InferenceServerClient(node.grpc) as client:
+        client.infer("step", [tensor], request_id="r-1", headers=headers)
+    wait_until(lambda: len(spans(node)) >= 3, "three spans are written")
+    whole = next(span for span in spans(node) if span["name"] == "infer step")
+    assert whole["context"]["trace_id"] == f"0x{TRACE}"
+    assert whole["parent_id"] == f"0x{PARENT}"
+    assert whole["attributes"]["treadle.request_id"] == "r-1"
 
 
 def collected_by(collector: socket.socket) -> dict[str, str]:

@@ -34,9 +34,16 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "port": 8000,
         "token": "",
         "open_model_control": False,
+        "shared_memory": False,
         "max_body_bytes": 64 * 2**20,
         "silence_seconds": 15.0,
         "keep_alive_seconds": 75,
+    },
+    "grpc": {
+        "host": "127.0.0.1",
+        "port": None,
+        "socket": "",
+        "max_message_bytes": 64 * 2**20,
     },
     "schedule": {
         "policy": "priority",
@@ -156,6 +163,8 @@ VARIABLES = [
     ("TREADLE_HTTP_HOST", "localhost", "http", "host", "localhost"),
     ("TREADLE_HTTP_PORT", "8123", "http", "port", 8123),
     ("TREADLE_HTTP_TOKEN", "secret", "http", "token", "secret"),
+    ("TREADLE_GRPC_HOST", "localhost", "grpc", "host", "localhost"),
+    ("TREADLE_GRPC_PORT", "8124", "grpc", "port", 8124),
     ("TREADLE_POLICY", "fifo", "schedule", "policy", "fifo"),
 ]
 

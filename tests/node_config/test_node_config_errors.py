@@ -25,14 +25,22 @@ def assert_refused(
     assert [part for part in said if part not in message] == []
 
 
+TABLES = "allowed: node, http, grpc, schedule, jobs, gpu, model, service"
 # text of the file, the key, what else is said
 UNKNOWN_KEYS = [
     (
         "[nod]\n",
         "nod",
-        ["(did you mean 'node'?)", "allowed: node, http, schedule, jobs, gpu, model, service"],
+        [
+            "(did you mean 'node'?)",
+            "allowed: node, http, grpc, schedule, jobs, gpu, model, service",
+        ],
     ),
-    ("whatever = 1\n", "whatever", ["allowed: node, http, schedule, jobs, gpu, model, service"]),
+    (
+        "whatever = 1\n",
+        "whatever",
+        [TABLES],
+    ),
     ("[node]\nlog-level = 'info'\n", "node.log-level", ["(did you mean 'log_level'?)"]),
     ("[node]\nquota = 1\n", "node.quota", ["allowed: name, log_level, log_format"]),
     ("[http]\nprot = 1\n", "http.prot", ["(did you mean 'port'?)", "allowed: host, port"]),
@@ -70,6 +78,7 @@ VALUES: list[tuple[str, str, str, list[str]]] = [
     ("http", "port", "80.5", ["int"]),
     ("http", "token", "5", ["str"]),
     ("http", "open_model_control", "1", ["bool"]),
+    ("http", "shared_memory", "1", ["bool"]),
     ("http", "max_body_bytes", "1023", [">= 1024"]),
     ("http", "max_body_bytes", "4294967297", ["<= 4294967296"]),
     ("http", "silence_seconds", "0", ["> 0"]),
@@ -77,6 +86,12 @@ VALUES: list[tuple[str, str, str, list[str]]] = [
     ("http", "silence_seconds", "inf", ["<= 86400"]),
     ("http", "keep_alive_seconds", "0", [">= 1"]),
     ("http", "keep_alive_seconds", "3601", ["<= 3600"]),
+    ("grpc", "host", "1", ["str"]),
+    ("grpc", "port", "-1", [">= 0"]),
+    ("grpc", "port", "65536", ["<= 65535"]),
+    ("grpc", "socket", f"'{'x' * 108}'", ["<= 107"]),
+    ("grpc", "max_message_bytes", "1023", [">= 1024"]),
+    ("grpc", "max_message_bytes", "2147483648", ["<= 2147483647"]),
     ("schedule", "policy", "'random'", ["fifo", "priority"]),
     ("schedule", "age_limit_seconds", "0", ["> 0"]),
     ("schedule", "age_limit_seconds", "nan", ["> 0"]),
@@ -152,6 +167,7 @@ TOGETHER = [
     ("[model]\nname = 'a'\n", ["model", "array"]),
     ("node = 5\n", ["node", "object"]),
     ("http = []\n", ["http", "object"]),
+    ("[grpc]\nhost = '0.0.0.0'\n", ["grpc.host", "127.0.0.1, ::1 or localhost", "http.token"]),
     ("[http]\nhost = '0.0.0.0'\n", ["http.host", "127.0.0.1, ::1 or localhost", "http.token"]),
 ]
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from treadle.errors import InvalidRequestError
-from treadle.serve.oip import MAX_RANK, decode_request
+from treadle.serve.oip import decode_request
 from treadle.serve.request import InferenceRequest, RequestedOutput
 from treadle.serve.tensors import DTYPES, pack_bytes, to_array
+from treadle.serve.validate import MAX_RANK
 from treadle.types import Priority
 
 from .bodies import assert_sound, decode, decode_binary, one_input, request_json, values_of

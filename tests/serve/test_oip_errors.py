@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from treadle.errors import InvalidRequestError
-from treadle.serve.oip import MAX_RANK, decode_request
+from treadle.serve.oip import decode_request
+from treadle.serve.validate import MAX_RANK
 
 from .bodies import decode, decode_binary, one_input, request_json
 
@@ -93,8 +94,35 @@ INPUTS: list[tuple[str, dict[str, Any], list[str]]] = [
     ),
     (
         "another parameter",
-        {"parameters": {"shared_memory_region": "r"}},
-        ["input 'x'", "'shared_memory_region'", "allowed: binary_data_size"],
+        {"parameters": {"shared_memory_key": "r"}},
+        ["input 'x'", "'shared_memory_key'", "allowed: binary_data_size"],
+    ),
+    (
+        "both shared memory and data",
+        {"parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 8}},
+        ["input 'x'", "both shared memory and other data"],
+    ),
+    (
+        "shared memory without a size",
+        {"data": None, "parameters": {"shared_memory_region": "r"}},
+        ["input 'x'", "shared_memory_byte_size None", "a whole number from 0"],
+    ),
+    (
+        "a size in no region",
+        {"data": None, "parameters": {"shared_memory_byte_size": 8}},
+        ["input 'x'", "shared_memory_region None", "the name of a registered one"],
+    ),
+    (
+        "shared memory before its start",
+        {
+            "data": None,
+            "parameters": {
+                "shared_memory_region": "r",
+                "shared_memory_byte_size": 8,
+                "shared_memory_offset": -1,
+            },
+        },
+        ["input 'x'", "shared_memory_offset -1", "a whole number from 0"],
     ),
     (
         "a size below zero",
@@ -185,6 +213,17 @@ OUTPUTS: list[tuple[dict[str, Any], list[str]]] = [
         ["output 'y'", "'classification'", "allowed: binary_data"],
     ),
     ({"name": "y", "parameters": {"binary_data": "yes"}}, ["'yes'", "true and false"]),
+    (
+        {
+            "name": "y",
+            "parameters": {
+                "binary_data": True,
+                "shared_memory_region": "r",
+                "shared_memory_byte_size": 8,
+            },
+        },
+        ["output 'y'", "both shared memory and binary_data"],
+    ),
 ]
 
 

@@ -42,7 +42,7 @@ def run_of(
     for index, name in enumerate(schedule.models):
         figures = _figures(recording, schedule.model_index == index, promised)
         rows[name] = _with_promise(figures, models[name])
-    lag = _send_lag(recording)
+    lag = send_lag(recording.send_lags)
     return Run(
         policy=policy,
         models=dict(sorted(rows.items(), key=lambda item: list(models).index(item[0]))),
@@ -107,8 +107,8 @@ def _with_promise(figures: Figures, model: ModelTraffic) -> Figures:
     return replace(figures, priority=model.priority, p99_objective_seconds=model.p99_seconds)
 
 
-def _send_lag(recording: Recording) -> SendLag | None:
-    lags = recording.send_lags
+def send_lag(lags: NDArray[np.float64]) -> SendLag | None:
+    """Sum up how late a generator was, in seconds; None if it sent nothing."""
     p50, p99 = percentile(lags, 50), percentile(lags, 99)
     if p50 is None or p99 is None:
         return None

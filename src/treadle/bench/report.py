@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from treadle.bench.results import Calibration, Comparison, Figures, Machine, Results, Run
 
-_UNKNOWN = "-"
+UNKNOWN = "-"
+
+
+class Measured(Protocol):
+    """What any document says of how it came about."""
+
+    @property
+    def versions(self) -> dict[str, str]: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
 
 
 def print_report(console: Console, results: Results) -> None:
@@ -38,11 +50,11 @@ def _parts(results: Results) -> Iterator[RenderableType]:
 
 def calibration_table(calibration: Calibration, rates: dict[str, float]) -> Table:
     """What each model takes alone, and what it will be asked."""
-    table = _table("MODEL", ["ALONE ms", "PART OF TIME", "OFFER/s"])
+    table = plain_table("MODEL", ["ALONE ms", "PART OF TIME", "OFFER/s"])
     parts = sum(calibration.parts.values())
     for name, seconds in calibration.service_seconds.items():
         part = calibration.parts[name] / parts
-        table.add_row(name, _ms(seconds), f"{part:.0%}", _short(rates[name]))
+        table.add_row(name, in_ms(seconds), f"{part:.0%}", short(rates[name]))
     return table
 
 
@@ -61,7 +73,7 @@ def capacity_line(results: Results) -> str:
 def run_table(run: Run) -> Table:
     """One policy: a row for each model and one for all."""
     headings = ["OFFER/s", "DONE/s", "P50 ms", "P95 ms", "P99 ms", "GOAL", "MET"]
-    table = _table(run.policy.upper(), [*headings, "REJECTED", "FAILED"])
+    table = plain_table(run.policy.upper(), [*headings, "REJECTED", "FAILED"])
     for name, figures in run.models.items():
         table.add_row(name, *_cells(figures))
     table.add_section()
@@ -74,7 +86,8 @@ def generator_line(run: Run) -> str:
     cpu, text = run.cpu, ""
     if (lag := run.send_lag) is not None:
         text = (
-            f"generator late by {_ms(lag.p99_seconds)} ms at P99, {_ms(lag.max_seconds)} at most; "
+            f"generator late by {in_ms(lag.p99_seconds)} ms at P99, {in_ms(lag.max_seconds)} at "
+            "most; "
         )
     return (
         f"{text}cores used: node {cpu.node_cores:.2f}, generator {cpu.generator_cores:.2f}, "
@@ -85,7 +98,7 @@ def generator_line(run: Run) -> str:
 def comparison_table(comparison: Comparison) -> Table:
     """The second policy against the first."""
     first, second = comparison.first.upper(), comparison.second.upper()
-    table = _table(f"{first} OVER {second}", ["P99"])
+    table = plain_table(f"{first} OVER {second}", ["P99"])
     for name, ratio in comparison.p99_ratio.items():
         table.add_row(name, _times(ratio))
     table.add_section()
@@ -96,7 +109,7 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
-def machine_line(machine: Machine, results: Results) -> str:
+def machine_line(machine: Machine, results: Measured) -> str:
     """What the figures belong to."""
     return (
         f"{machine.cpu or 'unknown CPU'}, {machine.cores} cores, load before "
@@ -105,7 +118,8 @@ def machine_line(machine: Machine, results: Results) -> str:
     )
 
 
-def _table(first: str, others: list[str]) -> Table:
+def plain_table(first: str, others: list[str]) -> Table:
+    """A table without lines; numbers are on the right."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(first, no_wrap=True)
     for heading in others:
@@ -117,26 +131,27 @@ def _cells(figures: Figures) -> list[str]:
     met = figures.objective_met_fraction
     objective = figures.p99_objective_seconds
     return [
-        _short(figures.offered_per_second),
-        _short(figures.completed_per_second),
-        _ms(figures.p50_seconds),
-        _ms(figures.p95_seconds),
-        _ms(figures.p99_seconds),
-        _UNKNOWN if objective is None else f"{objective * 1000:g}",
-        _UNKNOWN if met is None else f"{met:.1%}",
+        short(figures.offered_per_second),
+        short(figures.completed_per_second),
+        in_ms(figures.p50_seconds),
+        in_ms(figures.p95_seconds),
+        in_ms(figures.p99_seconds),
+        UNKNOWN if objective is None else f"{objective * 1000:g}",
+        UNKNOWN if met is None else f"{met:.1%}",
         str(figures.rejected),
         str(figures.failed),
     ]
 
 
-def _ms(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else _short(seconds * 1000)
+def in_ms(seconds: float | None) -> str:
+    """Milliseconds for a table."""
+    return UNKNOWN if seconds is None else short(seconds * 1000)
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
     """Three digits or more, so that a table fits a terminal."""
     return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f}"
 
 
 def _times(ratio: float | None) -> str:
-    return _UNKNOWN if ratio is None else f"{ratio:.2f}x"
+    return UNKNOWN if ratio is None else f"{ratio:.2f}x"

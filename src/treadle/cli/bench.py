@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import resource
-import signal
-import sys
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import typer
-import uvloop
-from rich.console import Console
 
 from treadle.bench.measure import Plan, measure
-from treadle.bench.progress import ProgressDisplay
 from treadle.bench.report import print_report
-from treadle.bench.results import Results, save, to_json
+from treadle.bench.results import save, to_json
+from treadle.cli.measuring import report_console, results_file, run_measurement
 from treadle.errors import ConfigError
 from treadle.node.config import load_config
-from treadle.node.paths import state_folder
 from treadle.schedule import POLICIES
-
-_NO_TERMINAL_WIDTH = 120
 
 
 def run(
@@ -59,51 +50,11 @@ def run(
         mix=tuple(mix),
         seed=seed,
     )
-    results = run_plan(plan)
-    path = output or state_folder() / "bench" / f"serve-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+    results = run_measurement(partial(measure, plan))
+    path = output or results_file("serve")
     save(results, path)
     if as_json:
         typer.echo(to_json(results), nl=False)
         return
     print_report(report_console(), results)
     typer.echo(f"saved: {path}")
-
-
-def run_plan(plan: Plan) -> Results:
-    """Measure, with a progress bar on standard error if that is a terminal."""
-    _raise_file_limit()
-    with (
-        ProgressDisplay(Console(stderr=True)) as display,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        return runner.run(_until_told_to_end(plan, display))
-
-
-def report_console() -> Console:
-    """Standard output, wide enough for the tables also where it is no terminal."""
-    return Console() if sys.stdout.isatty() else Console(width=_NO_TERMINAL_WIDTH)
-
-
-async def _until_told_to_end(plan: Plan, display: ProgressDisplay) -> Results:
-    """Let a signal end the measurement as Ctrl-C does: nodes that were started end, too."""
-    measuring = asyncio.create_task(measure(plan, display.stage))
-    told: list[signal.Signals] = []
-
-    def end(number: signal.Signals) -> None:
-        told.append(number)
-        measuring.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, end, number)
-    try:
-        return await measuring
-    except asyncio.CancelledError:
-        if told:
-            sys.exit(128 + told[0])
-        raise
-
-
-def _raise_file_limit() -> None:
-    """Every connection is an open file."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

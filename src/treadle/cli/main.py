@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from treadle.cli.commands import bench, jobs, node, profile, sharing, watching
+from treadle.cli.commands import bench, jobs, loadtest, node, profile, sharing, watching
 from treadle.cli.exits import Exit
 from treadle.errors import ConfigError, StartError, TreadleError
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (node, jobs, profile, sharing, watching):
+for group in (node, jobs, profile, sharing, watching, loadtest):
     app.add_typer(group.app)
 app.add_typer(bench.app, name="bench")
 

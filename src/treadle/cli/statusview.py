@@ -44,6 +44,7 @@ def _head(status: Mapping[str, Any]) -> Text:
         f"treadle {status['version']}, pid {status['pid']}, since {started:%Y-%m-%d %H:%M:%S}",
         f"state    {ready}",
         f"HTTP     http://{http['host']}:{http['port']}/v2",
+        f"gRPC     {_grpc(status['grpc'])}",
         f"config   {status['config']}",
         f"policy   {status['policy']}",
         f"device   {device['name']}, {device['cores']} cores, "
@@ -53,6 +54,13 @@ def _head(status: Mapping[str, Any]) -> Text:
         f"open     {status['open_requests']} requests",
     ]
     return Text("\n".join(lines))
+
+
+def _grpc(grpc: Mapping[str, Any]) -> str:
+    """Where the node answers gRPC, or why it does not."""
+    where = [f"{grpc['host']}:{grpc['port']}"] if grpc["port"] is not None else []
+    where += [f"unix:{grpc['socket']}"] if grpc["socket"] else []
+    return "  ".join(where) or f"off: {grpc['reason']}"
 
 
 def _monitor(monitor: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from treadle.errors import ConfigError
 from treadle.node.config import NodeConfig, load_config
 from treadle.node.group import find_group, share_turnstiles
+from treadle.node.grpc import NodeGrpc
 from treadle.node.listeners import Listeners
 from treadle.node.logs import set_up_logging
 from treadle.node.node import Node
@@ -21,14 +22,14 @@ from treadle.schedule import POLICIES
 from treadle.turnstile import default_folder
 
 
-def run(file: Path, *, port: int | None, policy: str | None) -> int:
+def run(file: Path, *, port: int | None, grpc_port: int | None, policy: str | None) -> int:
     """Be a node until told to stop; returns the exit code.
 
     Raises:
         ConfigError: If the file, or an option over it, is not usable.
         StartError: If the port or the socket cannot be had, or not shared.
     """
-    config = _with_options(load_config(file), port, policy)
+    config = _with_options(load_config(file), port, grpc_port, policy)
     _raise_file_limit()
     group = find_group(config.node.group) if config.node.group else None
     if group is not None:
@@ -66,12 +67,12 @@ async def _live(config: NodeConfig, file: Path, listeners: Listeners) -> int:
 
 def _greet(config: NodeConfig, node: Node) -> None:
     """Say where the node is and how to use it."""
-    host = f"[{config.http.host}]" if ":" in config.http.host else config.http.host
-    address = f"http://{host}:{config.http.port}"
+    address = f"http://{_in_address(config.http.host)}:{config.http.port}"
     state = f"not ready: {node.broken}" if node.broken else "ready"
     lines = [
         f"treadle is {state}",
         f"  HTTP     {address}/v2          (Open Inference Protocol)",
+        *_where_grpc_is(config, node.grpc),
         f"  metrics  {address}/metrics",
         f"  socket   {socket_path()}",
         f"  log      {state_folder() / 'node.log'}",
@@ -82,9 +83,27 @@ def _greet(config: NodeConfig, node: Node) -> None:
     typer.echo("\n".join(lines))
 
 
-def _with_options(config: NodeConfig, port: int | None, policy: str | None) -> NodeConfig:
+def _where_grpc_is(config: NodeConfig, grpc: NodeGrpc) -> list[str]:
+    if config.grpc.port is None and not config.grpc.socket:
+        return []
+    if grpc.reason:
+        return [f"  gRPC     off: {grpc.reason}"]
+    tcp = [] if grpc.port is None else [f"{_in_address(config.grpc.host)}:{grpc.port}"]
+    local = [] if grpc.socket is None else [f"unix:{grpc.socket}"]
+    return [f"  gRPC     {'  '.join(tcp + local)}"]
+
+
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _with_options(
+    config: NodeConfig, port: int | None, grpc_port: int | None, policy: str | None
+) -> NodeConfig:
     if port is not None:
         config = replace(config, http=replace(config.http, port=port))
+    if grpc_port is not None:
+        config = replace(config, grpc=replace(config.grpc, port=grpc_port))
     if policy is not None:
         if policy not in POLICIES:
             raise ConfigError(f"--policy: {policy!r}; allowed: {', '.join(POLICIES)}")

@@ -27,6 +27,21 @@ class EncodedRequest:
     headers: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to a request, not yet looked into."""
+
+    status: int
+    body: bytes
+    header_length: str | None
+    """How many of its bytes are JSON, as the server says it; None: all."""
+
+    @property
+    def error(self) -> str:
+        """What an answer that is an error says."""
+        return _error_text(self.body)
+
+
 def encode_request(
     tensors: Sequence[Tensor], parameters: Mapping[str, int | str] | None = None
 ) -> EncodedRequest:
@@ -147,12 +162,20 @@ class NodeClient:
         Raises:
             ConnectionError: If the connection cannot be made or breaks.
         """
+        return (await self.ask(model, request)).status
+
+    async def ask(self, model: str, request: EncodedRequest) -> Answer:
+        """Send a request and return its answer as it is, an error too.
+
+        Raises:
+            ConnectionError: If the connection cannot be made or breaks.
+        """
         try:
             async with self._session.post(
                 f"/v2/models/{model}/infer", data=request.body, headers=request.headers
             ) as response:
-                await response.read()
-                return response.status
+                body = await response.read()
+                return Answer(response.status, body, response.headers.get(_HEADER_LENGTH))
         except aiohttp.ClientError as error:
             raise ConnectionError(f"no answer from {self._where}: {error}") from error
 
@@ -177,11 +200,15 @@ def _nobody(where: str) -> str:
     return f"no node answers on {where}; start one with treadle up FILE.toml"
 
 
-def _error(status: int, content: bytes) -> RequestError:
+def _error_text(content: bytes) -> str:
     try:
-        text = str(orjson.loads(content)["error"])
+        return str(orjson.loads(content)["error"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        text = content.decode(errors="replace")[:500]
+        return content.decode(errors="replace")[:500]
+
+
+def _error(status: int, content: bytes) -> RequestError:
+    text = _error_text(content)
     kind = UnavailableError if status == HTTPStatus.SERVICE_UNAVAILABLE else RequestError
     return kind(f"{text} (HTTP {status})")
 

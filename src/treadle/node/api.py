@@ -19,6 +19,7 @@ import treadle
 from treadle.errors import ForbiddenError
 from treadle.node.callers import caller_of
 from treadle.node.config import NodeConfig
+from treadle.node.grpc import NodeGrpc
 from treadle.node.jobs import NodeJobs
 from treadle.node.monitoring import NodeMonitor
 from treadle.serve.dataplane import DataPlane
@@ -40,6 +41,7 @@ class NodeApi:
         stop: Callable[[], None],
         monitor: NodeMonitor,
         jobs: NodeJobs,
+        grpc: NodeGrpc,
     ) -> None:
         self._plane = plane
         self._config = config
@@ -49,6 +51,7 @@ class NodeApi:
         self._stop = stop
         self._monitor = monitor
         self._jobs = jobs
+        self._grpc = grpc
         self._started_at = time.time()
 
     def routes(self) -> list[BaseRoute]:
@@ -73,6 +76,7 @@ class NodeApi:
                 "started_at": self._started_at,
                 "config": str(self._file),
                 "http": {"host": http.host, "port": http.port},
+                "grpc": self._grpc.status(),
                 "policy": self._config.schedule.policy,
                 "ready": self._plane.ready,
                 "reason": self._plane.not_ready_reason,

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from treadle.errors import ForbiddenError
 from treadle.programs.jobs import Caller
-from treadle.serve.http.app import is_local, is_owners
+from treadle.serve.http.callers import is_local, is_owners
 
 
 def caller_of(request: Request) -> Caller:

@@ -40,9 +40,19 @@ class HttpTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: Port = 8000
     token: str = ""
     open_model_control: bool = False
+    shared_memory: bool = False
     max_body_bytes: Annotated[int, Meta(ge=1024, le=2**32)] = 64 << 20
     silence_seconds: Seconds = 15.0
     keep_alive_seconds: Annotated[int, Meta(ge=1, le=3600)] = 75
+
+
+class GrpcTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ``[grpc]`` table. Without a port and a socket there is no gRPC."""
+
+    host: str = "127.0.0.1"
+    port: Port | None = None
+    socket: Annotated[str, Meta(max_length=107)] = ""
+    max_message_bytes: Annotated[int, Meta(ge=1024, le=2**31 - 1)] = 64 << 20
 
 
 class ScheduleTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,6 +98,7 @@ class NodeConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     node: NodeTable = NodeTable()
     http: HttpTable = HttpTable()
+    grpc: GrpcTable = GrpcTable()
     schedule: ScheduleTable = ScheduleTable()
     jobs: JobsTable = JobsTable()
     gpu: tuple[GpuTable, ...] = ()
@@ -103,6 +114,8 @@ _VARIABLES: Mapping[str, tuple[str, str, type[str] | type[int]]] = {
     "TREADLE_HTTP_HOST": ("http", "host", str),
     "TREADLE_HTTP_PORT": ("http", "port", int),
     "TREADLE_HTTP_TOKEN": ("http", "token", str),
+    "TREADLE_GRPC_HOST": ("grpc", "host", str),
+    "TREADLE_GRPC_PORT": ("grpc", "port", int),
     "TREADLE_POLICY": ("schedule", "policy", str),
 }
 
@@ -129,7 +142,7 @@ def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Nod
         config = msgspec.convert(tables, NodeConfig)
         check_models(config.model)
         check_services(config.service)
-        _check_exposure(config.http)
+        _check_exposure(config)
         if config.service and not config.jobs.enabled:
             raise ConfigError("service: services are jobs, and jobs.enabled is false")
     except msgspec.ValidationError as error:
@@ -169,13 +182,14 @@ def _check_keys(value: Any, kind: Any, where: str) -> None:
             _check_keys(inner, typing.get_args(kind)[0], f"{where}[{number}]")
 
 
-def _check_exposure(http: HttpTable) -> None:
+def _check_exposure(config: NodeConfig) -> None:
     """A port that other machines reach needs a token."""
-    if http.host not in ("127.0.0.1", "::1", "localhost") and not http.token:
-        raise ConfigError(
-            f"http.host: {http.host!r} can be reached from other machines; allowed: 127.0.0.1, "
-            "::1 or localhost, or any address once http.token (or TREADLE_HTTP_TOKEN) is set"
-        )
+    for key, host in (("http.host", config.http.host), ("grpc.host", config.grpc.host)):
+        if host not in ("127.0.0.1", "::1", "localhost") and not config.http.token:
+            raise ConfigError(
+                f"{key}: {host!r} can be reached from other machines; allowed: 127.0.0.1, "
+                "::1 or localhost, or any address once http.token (or TREADLE_HTTP_TOKEN) is set"
+            )
 
 
 def _readable(message: str) -> str:

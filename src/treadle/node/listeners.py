@@ -30,11 +30,7 @@ class Listeners:
             path: Of the local socket.
             group: May use the local socket, beside this user and root.
         """
-        if group is None:
-            make_private(path.parent)
-        else:
-            make_entrance(path.parent, group)
-        self._lock = _hold_lock(path)
+        self._lock = claim_socket(path, group)
         self._path = path
         tcp = _open_tcp(host, port)
         try:
@@ -53,8 +49,20 @@ class Listeners:
         self._lock.close()
 
 
-def _hold_lock(path: Path) -> IO[str]:
-    """One node a socket."""
+def claim_socket(path: Path, group: int | None = None) -> IO[str]:
+    """Make sure that ``path`` is free for a socket of this node's, and stays so.
+
+    One node a socket: the lock falls with the process, so a stale one cannot be left.
+
+    Raises:
+        StartError: If another node holds it, or something else is there.
+    """
+    if group is None:
+        make_private(path.parent)
+    else:
+        make_entrance(path.parent, group)
+    if path.exists() and not path.is_socket():
+        raise StartError(f"{path} is there and is no socket; choose another path for it")
     lock_path = path.with_name(path.name + ".lock")
     try:
         return hold(lock_path)
@@ -99,8 +107,6 @@ def _bind_problem(error: OSError, host: str, port: int) -> str:
 
 
 def _open_local(path: Path, group: int | None) -> socket.socket:
-    if path.exists() and not path.is_socket():
-        raise StartError(f"{path} is there and is no socket; set TREADLE_SOCKET to another path")
     opened = socket.socket(socket.AF_UNIX)
     try:
         path.unlink(missing_ok=True)  # of a node that was killed: we hold its lock

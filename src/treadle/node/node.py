@@ -22,6 +22,7 @@ from treadle.monitor.exporter import DeviceMetrics
 from treadle.node.api import NodeApi
 from treadle.node.config import NodeConfig
 from treadle.node.gpus import ServingGpus
+from treadle.node.grpc import NodeGrpc
 from treadle.node.jobs import NodeJobs
 from treadle.node.jobs_api import JobsApi
 from treadle.node.listeners import Listeners
@@ -31,6 +32,7 @@ from treadle.node.paths import state_folder
 from treadle.node.profiles import ModelProfiles
 from treadle.node.steering import SteeringMetrics
 from treadle.schedule import POLICIES, Capacity, RequestQueue
+from treadle.serve.access import AccessRules
 from treadle.serve.dataplane import DataPlane, ServerInfo
 from treadle.serve.engine import Engine
 from treadle.serve.engines import Engines
@@ -42,6 +44,7 @@ from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ServedModel
 from treadle.serve.repository import NICE, Repository
 from treadle.serve.sample import sample_body
+from treadle.serve.sharedmemory import SharedMemory
 from treadle.serve.tracing import find_tracer
 from treadle.turnstile import default_folder
 from treadle.types import Priority
@@ -50,6 +53,9 @@ _log = logging.getLogger("treadle.node")
 
 _GC_THRESHOLDS = (20_000, 20, 50)
 """Requests leave no cycles behind: looking for them as often as Python does is wasted time."""
+
+_GRACE_SECONDS = 5
+"""For answers that are on their way to their clients when everything else is done."""
 
 KILLED = 143
 """Exit code after a second SIGTERM: 128 and the signal's number, as shells count."""
@@ -77,13 +83,13 @@ class Node:
         policy = POLICIES[config.schedule.policy]()
         models = {model.name: ServedModel(model) for model in config.model}
         device = cpu_device()
-        rules = {
+        batch_rules = {
             name: model.batch_rule(by_objective=policy.preempts) for name, model in models.items()
         }
         queues = {
             name: RequestQueue(
                 policy,
-                {m.name: rules[m.name] for m in models.values() if m.device == name},
+                {m.name: batch_rules[m.name] for m in models.values() if m.device == name},
                 age_limit_seconds=config.schedule.age_limit_seconds,
                 aged_duty=config.schedule.aged_duty,
             )
@@ -110,7 +116,7 @@ class Node:
                 queue,
                 Capacity(urgent_overtakes=policy.preempts),
                 {m.name: m for m in models.values() if m.device == name},
-                rules,
+                batch_rules,
                 clock,
                 metrics,
             )
@@ -137,14 +143,32 @@ class Node:
         self._codec = Codec(config.http.max_body_bytes)
         tracer, no_tracer = find_tracer(config.node.name)
         _log.debug("tracing is %s", no_tracer or "on")
+        rules = AccessRules(
+            token=config.http.token,
+            open_model_control=config.http.open_model_control,
+            shared_memory=config.http.shared_memory,
+        )
+        limit = config.http.max_body_bytes
+        shared = SharedMemory(limit, self._codec.helper)
+        self.grpc = NodeGrpc(
+            config.grpc, file.parent, self._plane, self._codec.helper, shared, rules, tracer
+        )
         api = NodeApi(
-            self._plane, config, file, device, registry, self.stop, self._monitor, self._jobs
+            self._plane,
+            config,
+            file,
+            device,
+            registry,
+            self.stop,
+            self._monitor,
+            self._jobs,
+            self.grpc,
         )
         app = build_app(
             self._plane,
-            InferEndpoint(self._plane, self._codec, config.http.max_body_bytes, tracer),
-            token=config.http.token,
-            open_model_control=config.http.open_model_control,
+            InferEndpoint(self._plane, self._codec, shared, rules, limit, tracer),
+            shared,
+            rules,
             more_routes=[*api.routes(), *JobsApi(self._jobs).routes()],
         )
         self._server = _Server(
@@ -158,7 +182,7 @@ class Node:
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=config.http.keep_alive_seconds,
-                timeout_graceful_shutdown=5,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
             )
         )
 
@@ -186,6 +210,7 @@ class Node:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         self._monitor.start()
+        await self.grpc.start()
         working = asyncio.create_task(self._jobs.start())
         serving = asyncio.create_task(self._server.serve(self._listeners.sockets))
         loading = asyncio.create_task(self._load(on_ready))
@@ -230,7 +255,8 @@ class Node:
         closing = asyncio.create_task(self._repository.close())  # ends what still loads
         self._server.should_exit = True
         self._server.force_exit = self._stop_now.is_set()
-        await serving
+        grace_seconds = 0 if self._stop_now.is_set() else _GRACE_SECONDS
+        await asyncio.gather(serving, self.grpc.stop(grace_seconds))
         await self._close_in_time(closing, deadline)
         _log.info("ended")
         return KILLED if self._stop_now.is_set() else 0

@@ -13,9 +13,11 @@ from treadle.errors import (
     DeadlineError,
     InvalidRequestError,
     ModelError,
+    NotFoundError,
     RequestError,
     UnavailableError,
 )
+from treadle.serve.description import model_config, platform_of
 from treadle.serve.engines import Engines
 from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ModelState, ServedModel
@@ -28,6 +30,7 @@ from treadle.types import Priority, TensorSpec
 
 EXTENSIONS = (
     "binary_tensor_data",
+    "model_configuration",
     "model_repository",
     "parameters",
     "schedule_policy",
@@ -94,6 +97,13 @@ class DataPlane:
         """Requests that wait for ``model``."""
         return self._engines.waiting(model)
 
+    def model_ready(self, name: str, version: str = "") -> bool:
+        """Whether a model takes requests; one that is not here does not."""
+        try:
+            return self.repository.get(name, version).ready and not self.draining
+        except NotFoundError:
+            return False
+
     def now(self) -> float:
         return self._clock.now()
 
@@ -159,7 +169,7 @@ class DataPlane:
         self._engines.abandon(ticket)
 
     async def answer(self, ticket: Ticket) -> Answer:
-        """Wait for the answer to a request.
+        """Wait for the answer to a request. Who is cancelled meanwhile abandons it.
 
         Raises:
             RequestError: If it could not be answered; says why.
@@ -167,6 +177,10 @@ class DataPlane:
         model = ticket.served
         try:
             answer = await ticket.answer
+        except asyncio.CancelledError:
+            self._engines.abandon(ticket)
+            self._metrics.ended(ticket.model, ticket.priority, "abandoned")
+            raise
         except RequestError as error:
             if not isinstance(error, AbandonedError):
                 model.statistics.fail.add(self._clock.now() - ticket.arrived)
@@ -195,11 +209,13 @@ class DataPlane:
         by_name = {tensor.name: tensor for tensor in outputs}
         return [by_name[o.name] for o in request.outputs], [o.binary for o in request.outputs]
 
-    def server_metadata(self) -> dict[str, Any]:
+    def server_metadata(self, *, shared_memory: bool) -> dict[str, Any]:
+        """Name, version and extensions; one of them is not for every caller."""
+        extensions = (*EXTENSIONS, "system_shared_memory") if shared_memory else EXTENSIONS
         return {
             "name": self._info.name,
             "version": self._info.version,
-            "extensions": EXTENSIONS,
+            "extensions": extensions,
         }
 
     def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
@@ -209,17 +225,23 @@ class DataPlane:
             NotFoundError: If there is none of that name or version.
             UnavailableError: If it has never loaded, so that nothing is known of it.
         """
-        model = self.repository.get(name, version)
-        if not model.inputs:
-            raise UnavailableError(f"model '{name}' is {model.state.lower()}: {model.reason}")
-        platform = "onnxruntime_onnx" if model.config.onnx else "python"
+        model = self._known(name, version)
         return {
             "name": name,
             "versions": [model.config.version],
-            "platform": platform,
+            "platform": platform_of(model),
             "inputs": [_spec_json(spec) for spec in model.inputs],
             "outputs": [_spec_json(spec) for spec in model.outputs],
         }
+
+    def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+        """What can be told of a model in the words of the model configuration extension.
+
+        Raises:
+            NotFoundError: If there is none of that name or version.
+            UnavailableError: If it has never loaded, so that nothing is known of it.
+        """
+        return model_config(self._known(name, version))
 
     def index(self, *, ready_only: bool) -> list[dict[str, str]]:
         """The ``$repository_index_response`` of the model repository extension."""
@@ -249,6 +271,13 @@ class DataPlane:
         self._metrics.ended(model.name, priority, outcome)
         if outcome in _MISSES:
             model.standing.missed(outcome, str(error), self._clock.now())
+
+    def _known(self, name: str, version: str) -> ServedModel:
+        """A model that has loaded at least once."""
+        model = self.repository.get(name, version)
+        if not model.inputs:
+            raise UnavailableError(f"model '{name}' is {model.state.lower()}: {model.reason}")
+        return model
 
     def _check_takes_requests(self, model: ServedModel) -> None:
         if self.draining:

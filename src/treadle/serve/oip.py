@@ -12,28 +12,31 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from treadle.errors import InvalidRequestError
 from treadle.serve.elements import from_json, to_json
+from treadle.serve.parameters import (
+    Parameters,
+    apply_parameters,
+    flag,
+    place_parameters,
+    shared_place,
+)
 from treadle.serve.request import InferenceRequest, RequestedOutput
 from treadle.serve.tensors import (
     DTYPES,
     Buffer,
+    SharedTensor,
     Tensor,
     fixed_nbytes,
     pack_bytes,
 )
-from treadle.serve.validate import check_bytes
-from treadle.types import Priority, TensorSpec
-
-MAX_RANK = 32
-_MICROSECONDS = 1e-6
+from treadle.serve.validate import check_data, check_shape, check_truth_values
+from treadle.types import TensorSpec
 
 Dimension = Annotated[int, Meta(ge=0, le=2**48)]
-Parameters = dict[str, bool | int | float | str]
 
 
 class _Input(Struct):
@@ -94,7 +97,7 @@ def decode_request(
             f"unexpected additional input data: {len(view) - position} bytes after the last input"
         )
     decoded = InferenceRequest(inputs=tensors, id=request.id)
-    _apply_parameters(decoded, request.parameters)
+    apply_parameters(decoded, request.parameters)
     decoded.outputs = [_decode_output(entry, decoded) for entry in request.outputs]
     return decoded
 
@@ -121,7 +124,7 @@ def decode_raw_request(body: Buffer, inputs: Sequence[TensorSpec]) -> InferenceR
                 f"{list(spec.shape)}"
             )
         if spec.datatype == "BOOL":
-            _check_truth_values(body, f"input '{spec.name}'")
+            check_truth_values(body, f"input '{spec.name}'")
     return InferenceRequest([Tensor(spec.name, spec.datatype, shape, data)], binary_outputs=True)
 
 
@@ -145,7 +148,9 @@ def encode_response(
             "datatype": tensor.datatype,
             "shape": tensor.shape,
         }
-        if as_binary:
+        if isinstance(tensor, SharedTensor):
+            entry["parameters"] = place_parameters(tensor.place)
+        elif as_binary:
             entry["parameters"] = {"binary_data_size": len(tensor.data)}
             blobs.append(tensor.data)
         else:
@@ -162,14 +167,13 @@ def _decode_input(
 ) -> tuple[Tensor, int]:
     """One input, and where the binary data of the next one starts."""
     where = f"input '{entry.name}'"
-    if entry.datatype not in DTYPES:
-        raise InvalidRequestError(
-            f"{where} has datatype '{entry.datatype}'; allowed: {', '.join(DTYPES)}"
-        )
-    if len(entry.shape) > MAX_RANK:
-        raise InvalidRequestError(f"{where} has {len(entry.shape)} dimensions; at most {MAX_RANK}")
-    shape, count = tuple(entry.shape), math.prod(entry.shape)
+    check_shape(entry.name, entry.datatype, entry.shape)
+    shape = tuple(entry.shape)
     nbytes = _binary_size(entry, where)
+    if place := shared_place(entry.parameters, where, "binary_data_size"):
+        if nbytes is not None or entry.data is not UNSET:
+            raise InvalidRequestError(f"{where} has both shared memory and other data")
+        return SharedTensor(entry.name, entry.datatype, shape, b"", place), position
     if nbytes is None:
         if entry.data is UNSET:
             raise InvalidRequestError(f"{where} has neither data nor binary_data_size")
@@ -183,90 +187,29 @@ def _decode_input(
             f"{where} announces {nbytes} bytes of binary data; {len(body) - position} are left"
         )
     tensor = Tensor(entry.name, entry.datatype, shape, body[position : position + nbytes])
-    due = fixed_nbytes(entry.datatype, shape)
-    if due is None and not texts:
-        raise InvalidRequestError(f"{where} is BYTES; this model takes no input of that type")
-    if due is None:
-        check_bytes(tensor, count)
-    elif due != nbytes:
-        raise InvalidRequestError(
-            f"{where} announces {nbytes} bytes of binary data; shape {entry.shape} of "
-            f"{entry.datatype} needs {due}"
-        )
-    elif entry.datatype == "BOOL":
-        _check_truth_values(tensor.data, where)
+    check_data(tensor, texts=texts)
     return tensor, position + nbytes
 
 
-def _check_truth_values(data: Buffer, where: str) -> None:
-    if np.any(np.frombuffer(data, np.uint8) > 1):
-        raise InvalidRequestError(f"{where} is BOOL; allowed bytes: 0 and 1")
-
-
 def _binary_size(entry: _Input, where: str) -> int | None:
-    for name, value in entry.parameters.items():
-        if name != "binary_data_size":
-            raise InvalidRequestError(
-                f"{where} has unknown parameter '{name}'; allowed: binary_data_size"
-            )
-        if type(value) is not int or value < 0:
-            raise InvalidRequestError(
-                f"{where} has binary_data_size {value!r}; allowed: a whole number from 0"
-            )
-        return value
-    return None
-
-
-def _apply_parameters(request: InferenceRequest, parameters: Parameters) -> None:
-    for name, value in parameters.items():
-        match name:
-            case "priority":
-                request.priority = _priority(value)
-            case "timeout":
-                if type(value) is not int or value < 0:
-                    raise InvalidRequestError(
-                        f"timeout is {value!r}; allowed: microseconds as a whole number from 0"
-                    )
-                # Zero means, as in Triton, that the model's own limit holds.
-                request.timeout_seconds = value * _MICROSECONDS if value else None
-            case "binary_data_output":
-                request.binary_outputs = _flag(name, value)
-            case _:
-                raise InvalidRequestError(
-                    f"unknown parameter '{name}'; allowed: binary_data_output, priority, timeout"
-                )
-
-
-def _priority(value: bool | int | float | str) -> Priority | None:
-    """1, 2 and 3 (and anything above) are the three classes; 0 is the model's own."""
-    if isinstance(value, str):
-        try:
-            return Priority.parse(value)
-        except ValueError as error:
-            raise InvalidRequestError(str(error)) from None
+    value = entry.parameters.get("binary_data_size")
+    if value is None:
+        return None
     if type(value) is not int or value < 0:
         raise InvalidRequestError(
-            f"priority is {value!r}; allowed: 0 (the model's own), 1 (critical), 2 (normal), "
-            "3 and above (background), or a name"
+            f"{where} has binary_data_size {value!r}; allowed: a whole number from 0"
         )
-    return Priority(min(value - 1, Priority.BACKGROUND)) if value else None
+    return value
 
 
 def _decode_output(entry: _Output, request: InferenceRequest) -> RequestedOutput:
-    binary = request.binary_outputs
-    for name, value in entry.parameters.items():
-        if name != "binary_data":
-            raise InvalidRequestError(
-                f"output '{entry.name}' has unknown parameter '{name}'; allowed: binary_data"
-            )
-        binary = _flag(name, value)
-    return RequestedOutput(entry.name, binary)
-
-
-def _flag(name: str, value: bool | int | float | str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidRequestError(f"{name} is {value!r}; allowed: true and false")
-    return value
+    where, binary = f"output '{entry.name}'", request.binary_outputs
+    place = shared_place(entry.parameters, where, "binary_data")
+    if "binary_data" in entry.parameters:
+        binary = flag("binary_data", entry.parameters["binary_data"])
+        if binary and place is not None:
+            raise InvalidRequestError(f"{where} has both shared memory and binary_data")
+    return RequestedOutput(entry.name, binary, place)
 
 
 def _deduce_shape(spec: TensorSpec, nbytes: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from treadle.serve.tensors import Tensor
+from treadle.serve.tensors import SharedPlace, SharedTensor, Tensor
 from treadle.types import Priority
 
 
@@ -13,6 +13,8 @@ class RequestedOutput(Struct):
 
     name: str
     binary: bool
+    place: SharedPlace | None = None
+    """Where in shared memory it is to go."""
 
 
 class InferenceRequest(Struct, eq=False):
@@ -26,3 +28,10 @@ class InferenceRequest(Struct, eq=False):
     timeout_seconds: float | None = None
     binary_outputs: bool = False
     """What outputs that are not named one by one are encoded as."""
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether inputs or outputs lie in shared memory. Inputs that do have no data yet."""
+        return any(isinstance(tensor, SharedTensor) for tensor in self.inputs) or any(
+            output.place is not None for output in self.outputs
+        )

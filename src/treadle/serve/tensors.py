@@ -52,6 +52,20 @@ class Tensor(Struct, eq=False):
     data: Buffer
 
 
+class SharedPlace(Struct):
+    """A place in a shared memory region that a client has registered."""
+
+    region: str
+    offset: int
+    nbytes: int
+
+
+class SharedTensor(Tensor, eq=False):
+    """A tensor whose data lies in shared memory; ``data`` is empty."""
+
+    place: SharedPlace
+
+
 def datatype_of(dtype: npt.DTypeLike) -> str:
     """The protocol's name for a numpy type.
 

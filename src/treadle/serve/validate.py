@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 
+import numpy as np
 from msgspec import Struct
 
 from treadle.errors import InvalidRequestError
 from treadle.serve.model import ServedModel
-from treadle.serve.tensors import Tensor, bytes_ends
+from treadle.serve.tensors import DTYPES, Buffer, Tensor, bytes_ends, fixed_nbytes
 from treadle.types import TensorSpec
+
+MAX_RANK = 32
 
 
 class CheckedInputs(Struct, eq=False):
@@ -75,6 +79,56 @@ def _check_tensor(model: ServedModel, spec: TensorSpec, tensor: Tensor) -> None:
             f"unexpected shape for input '{spec.name}' for model '{model.name}'. "
             f"Expected {_text(spec.shape)}, got {_text(tensor.shape)}"
         )
+
+
+def check_data(tensor: Tensor, *, texts: bool = True) -> None:
+    """Hold the data of an input against its datatype and shape.
+
+    Args:
+        tensor: The input.
+        texts: Whether BYTES are taken at all: to walk them takes time.
+
+    Raises:
+        InvalidRequestError: If the data does not fill the shape, or is none of that datatype.
+    """
+    due = fixed_nbytes(tensor.datatype, tensor.shape)
+    if due is None:
+        if not texts:
+            raise InvalidRequestError(
+                f"input '{tensor.name}' is BYTES; this model takes no input of that type"
+            )
+        check_bytes(tensor, math.prod(tensor.shape))
+    elif due != len(tensor.data):
+        raise InvalidRequestError(
+            f"input '{tensor.name}' has {len(tensor.data)} bytes of binary data; shape "
+            f"{list(tensor.shape)} of {tensor.datatype} needs {due}"
+        )
+    elif tensor.datatype == "BOOL":
+        check_truth_values(tensor.data, f"input '{tensor.name}'")
+
+
+def check_truth_values(data: Buffer, where: str) -> None:
+    """Check the bytes of BOOL elements.
+
+    Raises:
+        InvalidRequestError: If one is neither 0 nor 1.
+    """
+    if np.any(np.frombuffer(data, np.uint8) > 1):
+        raise InvalidRequestError(f"{where} is BOOL; allowed bytes: 0 and 1")
+
+
+def check_shape(name: str, datatype: str, shape: Sequence[int]) -> None:
+    """Check what an input says of itself, before its data is looked at.
+
+    Raises:
+        InvalidRequestError: If there is no such datatype, or it has too many dimensions.
+    """
+    if datatype not in DTYPES:
+        raise InvalidRequestError(
+            f"input '{name}' has datatype '{datatype}'; allowed: {', '.join(DTYPES)}"
+        )
+    if len(shape) > MAX_RANK:
+        raise InvalidRequestError(f"input '{name}' has {len(shape)} dimensions; at most {MAX_RANK}")
 
 
 def check_bytes(tensor: Tensor, count: int) -> None:

@@ -18,7 +18,7 @@ from treadle.serve.config import ModelConfig
 from treadle.serve.http.codec import Codec
 from treadle.serve.model import ServedModel
 from treadle.serve.request import InferenceRequest
-from treadle.serve.tensors import Tensor, from_array
+from treadle.serve.tensors import SharedPlace, SharedTensor, Tensor, from_array
 from treadle.types import Priority, TensorSpec
 
 PATIENCE_SECONDS = 30.0
@@ -114,6 +114,20 @@ async def test_another_process_reads_binary_data_too(codec: Codec) -> None:
     body = header + b"\x01\0\x02\0"
     request = await codec.decode_large(body, len(header))
     assert content(request) == content(oip.decode_request(body, len(header)))
+
+
+async def test_places_in_shared_memory_travel_to_another_process_and_back(codec: Codec) -> None:
+    place = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [2], "parameters": place}]
+    body = json.dumps({"inputs": inputs, "outputs": [{"name": "y", "parameters": place}]}).encode()
+    request = await codec.decode_large(body, None)
+    (given,), (wanted,) = request.inputs, request.outputs
+    assert isinstance(given, SharedTensor)
+    assert given.place == wanted.place == SharedPlace("r", 0, 8)
+    model = ServedModel(ModelConfig(name="m", factory="a:b"))
+    text, blobs = await codec.encode_large(model, "", [given], [True])
+    assert json.loads(text)["outputs"][0]["parameters"] == {**place, "shared_memory_offset": 0}
+    assert blobs == []
 
 
 @pytest.mark.parametrize(

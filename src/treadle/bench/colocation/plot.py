@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 from treadle.bench.colocation.cells import parse_cell
 from treadle.bench.colocation.report import Report, Row
-from treadle.errors import TreadleError
+from treadle.bench.svg import drawing
 
 _MARKERS = "osD^v<>P*X"
 
@@ -18,14 +17,7 @@ def draw(report: Report, file: Path) -> None:
     Raises:
         TreadleError: If matplotlib is missing.
     """
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-        figures = importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        raise TreadleError(f"a plot needs matplotlib: {error}") from error
-    settings = {"svg.hashsalt": "treadle", "svg.fonttype": "none"}
-    with matplotlib.rc_context(settings):
-        figure = figures.Figure(figsize=(9, 5.5), layout="constrained")
+    with drawing(file, 9, 5.5) as figure:
         axes = figure.add_subplot()
         colours: dict[str, str] = {}
         markers: dict[str, str] = {}
@@ -49,8 +41,6 @@ def draw(report: Report, file: Path) -> None:
         axes.set_ylabel("P99 of the server, times native and alone")
         if colours:
             axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def _series(report: Report) -> dict[tuple[str, str], list[Row]]:

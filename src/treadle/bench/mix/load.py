@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from treadle.bench.colocation.arrivals import draw_arrivals
+from treadle.bench.arrivals import changing
 from treadle.errors import ConfigError
 
 _PARTS = 3
@@ -54,8 +54,5 @@ def rate_at(second: int, rate: float, bursts: Sequence[Burst]) -> float:
 
 def draw(rate: float, bursts: Sequence[Burst], seed: int, seconds: int) -> NDArray[np.float64]:
     """Seconds from the start at which requests are due, ascending; the same for the same seed."""
-    drawn = [
-        draw_arrivals(rate_at(second, rate, bursts), seed, second, 1) + second
-        for second in range(seconds)
-    ]
-    return np.concatenate([np.empty(0), *drawn])
+    rates = [rate_at(second, rate, bursts) for second in range(seconds)]
+    return changing(np.arange(seconds + 1), rates, np.random.default_rng(seed))

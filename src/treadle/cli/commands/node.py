@@ -19,12 +19,15 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="HTTP port; 0 picks a free one.")
     ] = None,
+    grpc_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="gRPC port; 0 picks a free one.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="fifo or priority.")] = None,
 ) -> None:
     """Start a node and serve the models of FILE.toml until told to stop."""
     from treadle.cli.up import run
 
-    raise typer.Exit(run(file, port=port, policy=policy))
+    raise typer.Exit(run(file, port=port, grpc_port=grpc_port, policy=policy))
 
 
 @app.command()

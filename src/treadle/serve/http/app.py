@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
-import os
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -15,14 +12,15 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from treadle.errors import ForbiddenError, InvalidRequestError, RequestError
+from treadle.errors import InvalidRequestError, RequestError
+from treadle.serve.access import AccessRules, check_may_control, has_token, may_share
 from treadle.serve.dataplane import DataPlane
 from treadle.serve.http.answers import JSONAnswer, error_answer
-from treadle.serve.http.body import read_body
+from treadle.serve.http.body import read_small_json
+from treadle.serve.http.callers import caller_of, is_local
 from treadle.serve.http.infer import InferEndpoint
-
-_SMALL_BODY_BYTES = 64 << 10
-_T = TypeVar("_T")
+from treadle.serve.http.sharedmemory import SharedMemoryRoutes
+from treadle.serve.sharedmemory import SharedMemory
 
 
 class _IndexRequest(msgspec.Struct):
@@ -36,9 +34,9 @@ class _RepositoryRequest(msgspec.Struct):
 class ProtocolRoutes:
     """Everything of the protocol but inference itself."""
 
-    def __init__(self, plane: DataPlane, *, open_model_control: bool) -> None:
+    def __init__(self, plane: DataPlane, rules: AccessRules) -> None:
         self._plane = plane
-        self._open_model_control = open_model_control
+        self._rules = rules
 
     def routes(self) -> list[BaseRoute]:
         model = "/v2/models/{name}"
@@ -52,6 +50,7 @@ class ProtocolRoutes:
             *(Route(p + "/infer", self._model, methods=["POST"]) for p in (model, version)),
             *(Route(p, self._model, methods=["GET"]) for p in (model, version)),
             *(Route(p + "/ready", self._model_ready, methods=["GET"]) for p in (model, version)),
+            *(Route(p + "/config", self._model_config, methods=["GET"]) for p in (model, version)),
             *(Route(p + "/stats", self._statistics, methods=["GET"]) for p in (model, version)),
             Route("/v2/repository/index", self._index, methods=["POST"]),
             Route("/v2/repository/models/{name}/load", self._load, methods=["POST"]),
@@ -59,7 +58,8 @@ class ProtocolRoutes:
         ]
 
     async def _server(self, request: Request) -> Response:
-        return JSONAnswer(self._plane.server_metadata())
+        shared_memory = may_share(self._rules, caller_of(request.scope))
+        return JSONAnswer(self._plane.server_metadata(shared_memory=shared_memory))
 
     async def _live(self, request: Request) -> Response:
         return Response()
@@ -80,6 +80,9 @@ class ProtocolRoutes:
         reason = model.reason or model.state.lower()
         return JSONAnswer({"error": f"model '{model.name}' is not ready: {reason}"}, 400)
 
+    async def _model_config(self, request: Request) -> Response:
+        return JSONAnswer(self._plane.model_config(**request.path_params))
+
     async def _statistics(self, request: Request) -> Response:
         return JSONAnswer(self._plane.statistics(**request.path_params))
 
@@ -87,12 +90,12 @@ class ProtocolRoutes:
         return JSONAnswer(self._plane.statistics())
 
     async def _index(self, request: Request) -> Response:
-        wanted = await self._body(request, _IndexRequest)
+        wanted = await read_small_json(request, _IndexRequest)
         return JSONAnswer(self._plane.index(ready_only=wanted.ready))
 
     async def _load(self, request: Request) -> Response:
-        self._may_control(request)
-        body = await self._body(request, _RepositoryRequest)
+        check_may_control(self._rules, caller_of(request.scope))
+        body = await read_small_json(request, _RepositoryRequest)
         if body.parameters:
             raise InvalidRequestError(
                 f"load parameters {', '.join(body.parameters)} are not supported: a model is "
@@ -102,8 +105,8 @@ class ProtocolRoutes:
         return Response()
 
     async def _unload(self, request: Request) -> Response:
-        self._may_control(request)
-        body = await self._body(request, _RepositoryRequest)
+        check_may_control(self._rules, caller_of(request.scope))
+        body = await read_small_json(request, _RepositoryRequest)
         # Models here have no dependents, so either value of this one means the same.
         if unknown := body.parameters.keys() - {"unload_dependents"}:
             raise InvalidRequestError(
@@ -111,21 +114,6 @@ class ProtocolRoutes:
             )
         await self._plane.repository.unload(request.path_params["name"])
         return Response()
-
-    def _may_control(self, request: Request) -> None:
-        """Loading and unloading is for the owner: by the local socket, or with the token."""
-        if not (self._open_model_control or is_owners(request.scope)):
-            raise ForbiddenError(
-                "models are loaded and unloaded by the node's owner over its local socket, with "
-                "its token, or by anyone if the configuration says [http] open_model_control = true"
-            )
-
-    async def _body(self, request: Request, kind: type[_T]) -> _T:
-        body = await read_body(request.receive, _SMALL_BODY_BYTES)
-        try:
-            return msgspec.json.decode(body or b"{}", type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequestError(f"failed to parse the request JSON: {error}") from None
 
 
 class TokenGate:
@@ -136,12 +124,12 @@ class TokenGate:
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._expected = token.encode()
+        self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not is_local(scope):
             given = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
-            scope["has_token"] = _same_token(given, self._expected)
+            scope["has_token"] = has_token(given, self._token)
             if not (scope["has_token"] or scope["path"].startswith("/v2/health/")):
                 answer = JSONAnswer(
                     {"error": "this server needs a token: send Authorization: Bearer TOKEN"},
@@ -151,25 +139,6 @@ class TokenGate:
                 await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-
-def _same_token(given: bytes, expected: bytes) -> bool:
-    scheme, _, token = given.partition(b" ")
-    return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), expected)
-
-
-def is_local(scope: Scope) -> bool:
-    """Whether a request came over the Unix socket, which its file permissions protect."""
-    server = scope.get("server")
-    return server is not None and server[1] is None
-
-
-def is_owners(scope: Scope) -> bool:
-    """Whether a request is of the node's own user or root, or of who holds its token."""
-    if is_local(scope):  # which a group may share: what counts is who has connected
-        peer = scope.get("peer")
-        return peer is not None and peer[1] in (0, os.geteuid())
-    return bool(scope.get("has_token"))
 
 
 class _InferFirst:
@@ -197,9 +166,8 @@ class _InferFirst:
 def build_app(
     plane: DataPlane,
     infer: InferEndpoint,
-    *,
-    token: str = "",
-    open_model_control: bool = False,
+    shared: SharedMemory,
+    rules: AccessRules,
     more_routes: Sequence[BaseRoute] = (),
 ) -> ASGIApp:
     """Put the application together.
@@ -207,13 +175,14 @@ def build_app(
     Args:
         plane: What answers questions about the server and its models.
         infer: What answers inference requests.
-        token: Asked for over TCP, unless empty.
-        open_model_control: Anyone may load and unload models.
+        shared: The regions of shared memory that clients register.
+        rules: Who may do what.
         more_routes: Of the node itself.
     """
-    protocol = ProtocolRoutes(plane, open_model_control=open_model_control)
+    protocol = ProtocolRoutes(plane, rules).routes()
+    regions = SharedMemoryRoutes(shared, rules).routes()
     app: ASGIApp = Starlette(
-        routes=[*protocol.routes(), *more_routes],
+        routes=[*protocol, *regions, *more_routes],
         exception_handlers={
             RequestError: _on_request_error,
             HTTPException: _on_http_error,
@@ -221,7 +190,7 @@ def build_app(
         },
     )
     app = _InferFirst(infer, app)
-    return TokenGate(app, token) if token else app
+    return TokenGate(app, rules.token) if rules.token else app
 
 
 async def _on_request_error(request: Request, error: Exception) -> Response:

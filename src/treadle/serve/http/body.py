@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
 from starlette.types import Receive
 
-from treadle.errors import AbandonedError, TooLargeError
+from treadle.errors import AbandonedError, InvalidRequestError, TooLargeError
+
+_SMALL_BODY_BYTES = 64 << 10
+_T = TypeVar("_T")
 
 
 async def read_body(receive: Receive, max_bytes: int, announced: int | None = None) -> bytes:
@@ -39,6 +46,21 @@ async def read_body(receive: Receive, max_bytes: int, announced: int | None = No
         if not message.get("more_body"):
             return b"".join(parts)
         message = await receive()
+
+
+async def read_small_json(request: Request, kind: type[_T]) -> _T:
+    """Receive a small JSON object; nothing at all stands for an empty one.
+
+    Raises:
+        InvalidRequestError: If it is no JSON of this kind.
+        TooLargeError: If it is not small.
+        AbandonedError: If the client hangs up.
+    """
+    body = await read_body(request.receive, _SMALL_BODY_BYTES)
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"failed to parse the request JSON: {error}") from None
 
 
 def _too_large(size: int, max_bytes: int) -> TooLargeError:

@@ -7,23 +7,16 @@ else meanwhile. A thread would not help; another process does.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import zlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import ParamSpec, TypeVar
+from collections.abc import Sequence
 
-from treadle.child import become_child
-from treadle.errors import InvalidRequestError, TooLargeError, UnavailableError
+from treadle.errors import InvalidRequestError, TooLargeError
 from treadle.serve import oip
+from treadle.serve.helper import HelperProcess
 from treadle.serve.model import ServedModel
 from treadle.serve.request import InferenceRequest
 from treadle.serve.tensors import Buffer, Tensor
 from treadle.types import TensorSpec
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 _SMALL_JSON_BYTES = 48 << 10
 _SMALL_TENSOR_BYTES = 16 << 10
@@ -38,7 +31,7 @@ class Codec:
 
     def __init__(self, max_body_bytes: int) -> None:
         self._max_body_bytes = max_body_bytes
-        self._pool: ProcessPoolExecutor | None = None
+        self.helper = HelperProcess()
 
     def decode_small(
         self, body: bytes, header_nbytes: int | None, inputs: Sequence[TensorSpec]
@@ -65,7 +58,7 @@ class Codec:
         Raises:
             InvalidRequestError: If it is malformed.
         """
-        return await self._elsewhere(_decode_elsewhere, body, header_nbytes)
+        return await self.helper.run(_decode_elsewhere, body, header_nbytes)
 
     def encode_small(
         self, model: ServedModel, request_id: str, tensors: list[Tensor], binary: list[bool]
@@ -93,7 +86,7 @@ class Codec:
         """
         for tensor in tensors:
             tensor.data = bytes(tensor.data)  # views do not travel between processes
-        return await self._elsewhere(
+        return await self.helper.run(
             oip.encode_response, model.name, model.config.version, request_id, tensors, binary
         )
 
@@ -112,8 +105,7 @@ class Codec:
 
     def close(self) -> None:
         """End the helper process."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        self.helper.close()
 
     def _inflate(self, body: bytes, encoding: str) -> bytes:
         parts, size, position, ended = [], 0, 0, False
@@ -137,21 +129,6 @@ class Codec:
                     raise InvalidRequestError(f"more bytes follow the body's {encoding} data")
                 unpacker = zlib.decompressobj(_WINDOW_BITS[encoding])  # of the next member
         return b"".join(parts)
-
-    async def _elsewhere(self, function: Callable[_P, _T], *args: _P.args, **_: _P.kwargs) -> _T:
-        if self._pool is None:
-            # Spawned, not forked: a copy of this process would inherit its sockets and locks.
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=become_child)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
-        except BrokenProcessPool as error:
-            self._pool = None  # the next call starts another
-            raise UnavailableError(
-                "the process that reads large JSON bodies has ended; try again, or send binary "
-                "tensor data",
-                retry_after_seconds=1.0,
-            ) from error
 
 
 def _decode_elsewhere(body: bytes, header_nbytes: int | None) -> InferenceRequest:

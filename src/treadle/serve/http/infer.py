@@ -13,13 +13,16 @@ from treadle.errors import (
     RequestError,
     UnavailableError,
 )
+from treadle.serve.access import AccessRules, check_may_share
 from treadle.serve.dataplane import DataPlane
 from treadle.serve.http.answers import Headers, send_answer, send_error, status_of
 from treadle.serve.http.body import read_body
+from treadle.serve.http.callers import caller_of
 from treadle.serve.http.codec import Codec
 from treadle.serve.http.watch import ClientWatch
 from treadle.serve.model import ServedModel
 from treadle.serve.request import InferenceRequest
+from treadle.serve.sharedmemory import SharedMemory
 from treadle.serve.tensors import Buffer
 from treadle.serve.ticket import Answer
 from treadle.serve.tracing import Tracer
@@ -37,10 +40,18 @@ class InferEndpoint:
     """``POST /v2/models/{name}[/versions/{version}]/infer``."""
 
     def __init__(
-        self, plane: DataPlane, codec: Codec, max_body_bytes: int, tracer: Tracer | None
+        self,
+        plane: DataPlane,
+        codec: Codec,
+        shared: SharedMemory,
+        rules: AccessRules,
+        max_body_bytes: int,
+        tracer: Tracer | None,
     ) -> None:
         self._plane = plane
         self._codec = codec
+        self._shared = shared
+        self._rules = rules
         self._max_body_bytes = max_body_bytes
         self._tracer = tracer
         self._clients = ClientWatch(plane.abandon)
@@ -52,7 +63,7 @@ class InferEndpoint:
         arrived, headers = self._plane.now(), dict(scope["headers"])
         request_id = headers.get(b"x-request-id", b"").decode("latin-1")
         try:
-            model, request = await self._read(name, version, headers, receive)
+            model, request = await self._read(name, version, scope, headers, receive)
             request_id = request_id or request.id[:_LONGEST_LOGGED_ID]
             ticket = self._plane.submit(model, request, arrived)
             self._clients.watch(ticket, receive)
@@ -74,11 +85,20 @@ class InferEndpoint:
             await send_answer(send, 200, answer_headers, parts)
 
     async def _read(
-        self, name: str, version: str, headers: dict[bytes, bytes], receive: Receive
+        self,
+        name: str,
+        version: str,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
     ) -> tuple[ServedModel, InferenceRequest]:
         model = self._plane.find(name, version)
         try:
-            return model, await self._decode(model, headers, receive)
+            request = await self._decode(model, headers, receive)
+            if request.shares_memory:
+                check_may_share(self._rules, caller_of(scope))
+                await self._shared.fill(request)
+            return model, request
         except RequestError as error:
             self._plane.count_refusal(model, error)
             raise
@@ -100,6 +120,8 @@ class InferEndpoint:
         self, model: ServedModel, request: InferenceRequest, answer: Answer
     ) -> tuple[Headers, list[Buffer]]:
         tensors, binary = self._plane.select_outputs(request, answer.outputs)
+        if request.shares_memory:
+            tensors = await self._shared.put(request, tensors)
         encoded = self._codec.encode_small(model, request.id, tensors, binary)
         if encoded is None:
             encoded = await self._codec.encode_large(model, request.id, tensors, binary)
