@@ -120,7 +120,9 @@ def _table(models: list[dict[str, Any]]) -> Group:
 
 
 def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1000:.3g} ms"
+    if seconds is None:
+        return "-"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
 def _why_missed(refused: dict[str, Any]) -> str:
