@@ -39,6 +39,7 @@ GOOD: list[tuple[ModelConfig, ...]] = [
         python_model("b", worker="w", device="cuda", dtype="float16"),
     ),
     (python_model(p99_seconds=0.1, use_whole_objective=True, when_late="refuse"),),
+    (python_model(streaming=True, p99_seconds=0.1, stream_stall_seconds=1.0),),
 ]
 
 
@@ -85,6 +86,8 @@ BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
     ((onnx_model(dtype="float16"),), ["dtype", "only for PyTorch"]),
     ((onnx_model(compile=True),), ["compile", "only for PyTorch"]),
     ((python_model(cuda_graph=True),), ["cuda_graph", "on a GPU"]),
+    ((python_model(streaming=True, max_batch=2),), ["streaming", "max_batch 1"]),
+    ((onnx_model(streaming=True),), ["streaming", "from a factory"]),
     ((python_model(graph_memory="much"),), ["graph_memory", "no amount of memory"]),
     ((python_model(when_late="refuse"),), ["when_late", "only beside p99_seconds"]),
     (

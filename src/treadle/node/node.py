@@ -39,6 +39,7 @@ from treadle.serve.http.app import build_app
 from treadle.serve.http.codec import Codec
 from treadle.serve.http.connection import PatientButNotForever
 from treadle.serve.http.infer import InferEndpoint
+from treadle.serve.http.stream import StreamEndpoint
 from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ServedModel
 from treadle.serve.repository import NICE, Repository
@@ -162,9 +163,11 @@ class Node:
             self._jobs,
             self.grpc,
         )
+        infer = InferEndpoint(self._plane, self._codec, shared, rules, limit, tracer)
         app = build_app(
             self._plane,
-            InferEndpoint(self._plane, self._codec, shared, rules, limit, tracer),
+            infer,
+            StreamEndpoint(self._plane, infer, self._codec, shared, tracer),
             shared,
             rules,
             more_routes=[*api.routes(), *JobsApi(self._jobs).routes()],

@@ -243,6 +243,7 @@ class Repository:
             cuda_graph=config.cuda_graph,
             graph_memory_bytes=config.graph_memory_bytes,
             warm_up=config.warm_up_rows,
+            streaming=config.streaming,
             threads=max(1, round(self._device.cores * config.share)),
             max_batch=config.max_batch,
             folder=str(self._folder),
