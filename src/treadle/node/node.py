@@ -197,7 +197,8 @@ class Node:
         for model in self._repository.models:
             body = sample_body(model.inputs)
             if model.ready and body:
-                url = f"{address}/v2/models/{model.name}/infer"
+                kind = "infer_stream" if model.streaming else "infer"
+                url = f"{address}/v2/models/{model.name}/{kind}"
                 return [f"curl -s {url} -d {shlex.quote(body)}"]
         return []
 

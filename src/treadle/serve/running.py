@@ -168,6 +168,7 @@ class RunningStream(RunningBatch):
     _parts: Parts
     _number = 0
     _untaken = 0
+    _has_begun = False
 
     def _run(self, run: Run) -> None:
         (ticket,) = self.tickets
@@ -183,8 +184,10 @@ class RunningStream(RunningBatch):
         self._stop_limit()
         if not self.tickets[0].answer.done():  # else its caller has gone
             view = self._slot.outputs.follow(_end_of(part.outputs))
+            # At once, though it may be large: parts must not overtake each other.
             self._parts.put([_whole(view, s) for s in part.outputs])
             self._untaken += 1
+            self._has_begun = True
         if self._untaken < MOST_UNTAKEN:
             self._start_limit()
 
@@ -199,6 +202,10 @@ class RunningStream(RunningBatch):
         self.worker.tell(Stop(self._number))
         if self._limit is None:
             self._start_limit()
+
+    def _died(self, error: ModelError, began: bool) -> None:
+        # What has given a part is not run again, whatever its worker began since.
+        super()._died(error, began or self._has_begun)
 
     def _end(self, answer: Done | Failed | ModelError | None, outputs: Outputs) -> None:
         (ticket,) = self.tickets
