@@ -14,14 +14,17 @@ from typing import Any
 
 import grpc
 import pytest
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from treadle.cli.main import main
 
+from .grpc_clients import Stream
 from .nodes import Home, RunningNode
 from .shared import MakeMemory, Memory
 
 MakeHome = Callable[..., Home]
 StartNode = Callable[..., RunningNode]
+MakeStream = Callable[[RunningNode], Stream]
 RunHere = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -130,3 +133,20 @@ def memory() -> Iterator[MakeMemory]:
             return made
 
         yield make
+
+
+@pytest.fixture
+def streams() -> Iterator[MakeStream]:
+    channels, opened = [], []
+
+    def open_stream(node: RunningNode) -> Stream:
+        channels.append(grpc.insecure_channel(node.grpc))
+        opened.append(Stream(GRPCInferenceServiceStub(channels[-1])))
+        return opened[-1]
+
+    yield open_stream
+    for stream in opened:
+        stream.end()
+        stream.call.cancel()
+    for channel in channels:
+        channel.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 from typing import Any
 
 import numpy as np
 from grpc_health.v1 import health_pb2
 from tritonclient.grpc import service_pb2 as pb
 
-from .nodes import RunningNode
+from .nodes import DEADLINE_SECONDS, RunningNode
 
 GRPC = """
 [node]
@@ -44,3 +45,22 @@ def value(response: Any) -> int:
 
 def socket_of(node: RunningNode) -> str:
     return f"unix:{node.home.folder / 'run' / 'grpc.sock'}"
+
+
+class Stream:
+    """A stream to write to and read from at one's own pace."""
+
+    def __init__(self, stub: Any) -> None:
+        self._requests: queue.Queue[Any] = queue.Queue()
+        self.call = stub.ModelStreamInfer(iter(self._requests.get, None), timeout=DEADLINE_SECONDS)
+
+    def send(self, *requests: Any) -> None:
+        for message in requests:
+            self._requests.put(message)
+
+    def end(self) -> None:
+        """Send no more."""
+        self._requests.put(None)
+
+    def read(self) -> Any:
+        return next(self.call)

@@ -6,7 +6,6 @@ import queue
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -15,10 +14,9 @@ import pytest
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from .bodies import infer, result
-from .conftest import StartNode
+from .conftest import MakeStream, StartNode
 from .nodes import DEADLINE_SECONDS, RunningNode, wait_until
 
 MODELS = """
@@ -53,48 +51,9 @@ def value(response: Any) -> int:
     return int(np.frombuffer(response.infer_response.raw_output_contents[0], np.int64)[0])
 
 
-class Stream:
-    """A stream to write to and read from at one's own pace."""
-
-    def __init__(self, stub: Any) -> None:
-        self._requests: queue.Queue[Any] = queue.Queue()
-        self.call = stub.ModelStreamInfer(iter(self._requests.get, None), timeout=DEADLINE_SECONDS)
-
-    def send(self, *requests: Any) -> None:
-        for message in requests:
-            self._requests.put(message)
-
-    def end(self) -> None:
-        """Send no more."""
-        self._requests.put(None)
-
-    def read(self) -> Any:
-        return next(self.call)
-
-
-MakeStream = Callable[[RunningNode], Stream]
-
-
 @pytest.fixture(scope="module")
 def shared(start_shared_node: StartNode) -> RunningNode:
     return start_shared_node(MODELS)
-
-
-@pytest.fixture
-def streams() -> Iterator[MakeStream]:
-    channels, opened = [], []
-
-    def open_stream(node: RunningNode) -> Stream:
-        channels.append(grpc.insecure_channel(node.grpc))
-        opened.append(Stream(GRPCInferenceServiceStub(channels[-1])))
-        return opened[-1]
-
-    yield open_stream
-    for stream in opened:
-        stream.end()
-        stream.call.cancel()
-    for channel in channels:
-        channel.close()
 
 
 def test_each_request_is_answered_once_and_that_is_the_last_answer(

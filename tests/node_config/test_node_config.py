@@ -80,6 +80,8 @@ MODEL_DEFAULTS: dict[str, Any] = {
     "timeout_seconds": 60.0,
     "run_limit_seconds": 60.0,
     "load_limit_seconds": 600.0,
+    "streaming": False,
+    "stream_stall_seconds": 30.0,
     "worker": None,
     "env": {},
     "examples": (),

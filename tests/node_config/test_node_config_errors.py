@@ -128,6 +128,7 @@ VALUES: list[tuple[str, str, str, list[str]]] = [
     ("model", "timeout_seconds", "1e6", ["<= 86400"]),
     ("model", "run_limit_seconds", "0", ["> 0"]),
     ("model", "load_limit_seconds", "-1", ["> 0"]),
+    ("model", "stream_stall_seconds", "0", ["> 0"]),
     ("model", "worker", "'two words'", ["matching"]),
     ("model", "env", "{ A = 1 }", ["str"]),
     ("model", "examples", "'a.wav'", ["array"]),

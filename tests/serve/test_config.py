@@ -40,6 +40,7 @@ GOOD: list[tuple[ModelConfig, ...]] = [
     ),
     (python_model(sm_share=0.5, device="cuda", worker="w"), python_model("b", sm_share=1.0)),
     (python_model(p99_seconds=0.1, use_whole_objective=True, when_late="refuse"),),
+    (python_model(streaming=True, p99_seconds=0.1, stream_stall_seconds=1.0),),
 ]
 
 
@@ -92,6 +93,8 @@ BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
         (python_model(sm_share=0.5, device="cuda", cuda_graph=True),),
         ["sm_share", "without cuda_graph"],
     ),
+    ((python_model(streaming=True, max_batch=2),), ["streaming", "max_batch 1"]),
+    ((onnx_model(streaming=True),), ["streaming", "from a factory"]),
     ((python_model(graph_memory="much"),), ["graph_memory", "no amount of memory"]),
     ((python_model(when_late="refuse"),), ["when_late", "only beside p99_seconds"]),
     (

@@ -40,6 +40,7 @@ from treadle.serve.http.app import build_app
 from treadle.serve.http.codec import Codec
 from treadle.serve.http.connection import PatientButNotForever
 from treadle.serve.http.infer import InferEndpoint
+from treadle.serve.http.stream import StreamEndpoint
 from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ServedModel
 from treadle.serve.repository import NICE, Repository
@@ -164,9 +165,11 @@ class Node:
             self._jobs,
             self.grpc,
         )
+        infer = InferEndpoint(self._plane, self._codec, shared, rules, limit, tracer)
         app = build_app(
             self._plane,
-            InferEndpoint(self._plane, self._codec, shared, rules, limit, tracer),
+            infer,
+            StreamEndpoint(self._plane, infer, self._codec, shared, tracer),
             shared,
             rules,
             more_routes=[*api.routes(), *JobsApi(self._jobs).routes()],
@@ -196,7 +199,8 @@ class Node:
         for model in self._repository.models:
             body = sample_body(model.inputs)
             if model.ready and body:
-                url = f"{address}/v2/models/{model.name}/infer"
+                kind = "infer_stream" if model.streaming else "infer"
+                url = f"{address}/v2/models/{model.name}/{kind}"
                 return [f"curl -s {url} -d {shlex.quote(body)}"]
         return []
 

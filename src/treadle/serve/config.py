@@ -64,6 +64,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     timeout_seconds: Seconds = 60.0
     run_limit_seconds: Seconds = 60.0
     load_limit_seconds: Seconds = 600.0
+    streaming: bool = False
+    stream_stall_seconds: Seconds = 30.0
     worker: Name | None = None
     env: dict[VariableName, VariableValue] = {}
     examples: tuple[str, ...] = ()
@@ -156,6 +158,10 @@ def check_models(models: tuple[ModelConfig, ...]) -> None:
         if model.onnx is not None and (model.dtype or model.compile):
             key = "dtype" if model.dtype else "compile"
             raise ConfigError(f"{where}: {key}: allowed: only for PyTorch models")
+        if model.streaming and (model.factory is None or model.max_batch > 1):
+            raise ConfigError(
+                f"{where}: streaming: allowed: for models from a factory, with max_batch 1"
+            )
         try:
             parse_bytes(model.graph_memory)
         except TreadleError as error:

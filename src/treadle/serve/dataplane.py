@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from treadle.clock import Clock
 from treadle.errors import (
-    AbandonedError,
-    DeadlineError,
     InvalidRequestError,
-    ModelError,
     NotFoundError,
     RequestError,
     UnavailableError,
 )
+from treadle.serve.counts import Counts
 from treadle.serve.description import model_config, platform_of
 from treadle.serve.engines import Engines
 from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ModelState, ServedModel
+from treadle.serve.parts import Parts
 from treadle.serve.repository import Repository
 from treadle.serve.request import InferenceRequest
 from treadle.serve.tensors import Tensor
@@ -65,7 +64,7 @@ class DataPlane:
         self._engines = engines
         self._loop = asyncio.get_running_loop()
         self._clock = clock
-        self._metrics = metrics
+        self._counts = Counts(clock, metrics)
         self._info = info
         self._clients_may_raise_priority = clients_may_raise_priority
 
@@ -118,17 +117,25 @@ class DataPlane:
         try:
             self._check_takes_requests(model)
         except UnavailableError as error:
-            self._ended(model, model.priority, error)
+            self._counts.ended(model, model.priority, error)
             raise
         return model
 
-    def submit(self, model: ServedModel, request: InferenceRequest, arrived: float) -> Ticket:
+    def submit(
+        self,
+        model: ServedModel,
+        request: InferenceRequest,
+        arrived: float,
+        *,
+        parts: bool = False,
+    ) -> Ticket:
         """Accept a request; its answer will come.
 
         Args:
             model: The model, as ``find`` returned it.
             request: What the caller asks.
             arrived: When its first byte was there, by the data plane's clock.
+            parts: Whether the caller takes the answer by ``parts``, and so in several.
 
         Raises:
             RequestError: If it cannot be accepted; nothing is left behind.
@@ -138,6 +145,8 @@ class DataPlane:
             self._check_takes_requests(model)  # again: its body may have taken long to come
             if request.outputs:
                 self._check_outputs(model, request)
+            if model.streaming:
+                _check_takes_parts(model, request, parts)
             checked = check_inputs(model, request.inputs)
             timeout = model.config.timeout_seconds
             if request.timeout_seconds is not None:
@@ -154,15 +163,17 @@ class DataPlane:
                 inputs=checked.tensors,
                 answer=self._loop.create_future(),
             )
+            if model.streaming:
+                ticket.parts = self._parts_of(ticket)
             self._engines.submit(ticket)
         except RequestError as error:
-            self._ended(model, priority, error)
+            self._counts.ended(model, priority, error)
             raise
         return ticket
 
     def count_refusal(self, model: ServedModel, error: RequestError) -> None:
         """Count a request that ended before it could be submitted."""
-        self._ended(model, model.priority, error)
+        self._counts.ended(model, model.priority, error)
 
     def abandon(self, ticket: Ticket) -> None:
         """Drop a request whose caller has gone."""
@@ -174,31 +185,57 @@ class DataPlane:
         Raises:
             RequestError: If it could not be answered; says why.
         """
-        model = ticket.served
         try:
             answer = await ticket.answer
         except asyncio.CancelledError:
-            self._engines.abandon(ticket)
-            self._metrics.ended(ticket.model, ticket.priority, "abandoned")
+            self._left(ticket)
             raise
         except RequestError as error:
-            if not isinstance(error, AbandonedError):
-                model.statistics.fail.add(self._clock.now() - ticket.arrived)
-            self._ended(model, ticket.priority, error)
+            self._counts.failed(ticket, error)
             raise
-        now = self._clock.now()
-        total = now - ticket.arrived
-        model.standing.answered(total, now)
-        if model.ring is not None:
-            model.ring.put(total, now)
-        if model.patience is not None:
-            model.patience.observe(total)
-        model.statistics.success.add(total)
-        model.statistics.queue.add(answer.queue_seconds)
-        self._metrics.answered(
-            model.name, ticket.priority, answer.queue_seconds, answer.run_seconds, total
-        )
+        self._counts.answered(ticket, answer)
         return answer
+
+    async def parts(self, ticket: Ticket) -> AsyncGenerator[tuple[list[Tensor], bool]]:
+        """The answer to a request in parts, each with whether it is the last.
+
+        A model that answers at once has one part. Where a model yields, the last part comes when
+        it has ended, and has no outputs. Who closes this before, or is cancelled, abandons the
+        request.
+
+        Raises:
+            RequestError: If the answer ends too early; says why.
+        """
+        if ticket.parts is None:
+            answer = await self.answer(ticket)
+            yield answer.outputs, True
+            return
+        first: float | None = None
+        try:
+            while (part := await ticket.parts.take()) is not None:
+                if first is None:
+                    first = self._counts.first_part(ticket)
+                self._counts.part(ticket)
+                yield part, False
+        except (asyncio.CancelledError, GeneratorExit):
+            self._left(ticket)
+            raise
+        except RequestError as error:
+            self._counts.failed(ticket, error)
+            raise
+        self._counts.answered(ticket, ticket.answer.result(), first)
+        yield [], True
+
+    def _parts_of(self, ticket: Ticket) -> Parts:
+        stall_seconds = ticket.served.config.stream_stall_seconds
+        return Parts(ticket.answer, stall_seconds, lambda: self._engines.abandon(ticket))
+
+    def _left(self, ticket: Ticket) -> None:
+        """The caller of a request has lost interest."""
+        self._engines.abandon(ticket)
+        if ticket.parts is not None:
+            ticket.parts.drop()
+        self._counts.left(ticket)
 
     def select_outputs(
         self, request: InferenceRequest, outputs: Sequence[Tensor]
@@ -265,13 +302,6 @@ class DataPlane:
         models = self.repository.models if name is None else [self.repository.get(name, version)]
         return {"model_stats": [m.statistics.as_json(m.name, m.config.version) for m in models]}
 
-    def _ended(self, model: ServedModel, priority: Priority, error: RequestError) -> None:
-        """Count a request that was not answered."""
-        outcome = _outcome(error)
-        self._metrics.ended(model.name, priority, outcome)
-        if outcome in _MISSES:
-            model.standing.missed(outcome, str(error), self._clock.now())
-
     def _known(self, name: str, version: str) -> ServedModel:
         """A model that has loaded at least once."""
         model = self.repository.get(name, version)
@@ -302,22 +332,19 @@ class DataPlane:
                 )
 
 
-_MISSES = frozenset(("expired", "refused", "failed"))
-"""How requests end that a client may hold against the model."""
-
-
-def _outcome(error: RequestError) -> str:
-    match error:
-        case DeadlineError():
-            return "expired"
-        case UnavailableError():
-            return "refused"
-        case ModelError():
-            return "failed"
-        case AbandonedError():
-            return "abandoned"
-        case _:
-            return "invalid"
+def _check_takes_parts(model: ServedModel, request: InferenceRequest, parts: bool) -> None:
+    """Refuse to give several answers where there is room for one."""
+    if not parts:
+        raise InvalidRequestError(
+            f"model '{model.name}' answers in parts (it is decoupled): ask it over gRPC by "
+            f"ModelStreamInfer, or over HTTP by POST /v2/models/{model.name}/infer_stream"
+        )
+    for output in request.outputs:
+        if output.place is not None:
+            raise InvalidRequestError(
+                f"output '{output.name}' of model '{model.name}' comes in parts, which would "
+                "overwrite each other in shared memory"
+            )
 
 
 def _spec_json(spec: TensorSpec) -> dict[str, Any]:

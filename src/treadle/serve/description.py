@@ -26,7 +26,7 @@ def model_config(model: ServedModel) -> dict[str, Any]:
         "instance_group": [
             {"name": config.worker_name, "kind": "KIND_CPU", "count": config.replicas}
         ],
-        "model_transaction_policy": {"decoupled": False},
+        "model_transaction_policy": {"decoupled": model.streaming},
     }
     if model.batched:
         described["dynamic_batching"] = {

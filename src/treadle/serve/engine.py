@@ -13,7 +13,7 @@ from treadle.errors import AbandonedError, DeadlineError, ModelError, RequestErr
 from treadle.schedule import Batch, BatchRule, Capacity, Entry, RequestQueue
 from treadle.serve.metrics import ServeMetrics
 from treadle.serve.model import ServedModel
-from treadle.serve.running import Outputs, RunningBatch
+from treadle.serve.running import Outputs, RunningBatch, RunningStream
 from treadle.serve.ticket import Answer, Ticket
 from treadle.serve.worker.messages import Done, Failed
 from treadle.serve.worker.process import SLOTS, WorkerLane
@@ -177,6 +177,8 @@ class Engine:
         Only full ones are sent ahead, others gain more from company; and only to a worker that
         has just begun, since what is sent can no longer be overtaken.
         """
+        if model.streaming:
+            return None  # what is sent ahead should not stand behind what has no known end
         seconds = model.latency.estimate(model.most_rows, self._now)
         if seconds is None or seconds > (
             _AHEAD_ON_GPU_SECONDS if model.on_gpu else _AHEAD_SECONDS / 2
@@ -184,6 +186,8 @@ class Engine:
             return None
         most = SLOTS if seconds == 0 else min(SLOTS, int(_AHEAD_SECONDS / seconds))
         for lane in model.lanes:
+            if lane.streaming:
+                continue
             if model.on_gpu and lane.in_flight == 1 and lane.usable:
                 return lane
             room = lane.in_flight < most and lane.usable
@@ -214,7 +218,8 @@ class Engine:
             ticket.started = now
         lane = self._idle_lane(model) or self._lane_to_send_ahead(model)
         assert lane is not None, "a batch was taken for a model that was not ready"
-        running = RunningBatch(model, batch, tickets, lane, now, self._loop, self._ended)
+        kind = RunningStream if model.streaming else RunningBatch
+        running = kind(model, batch, tickets, lane, now, self._loop, self._ended)
         self._running.add(running)
         if lane not in self._held:
             lane.busy_since = now
@@ -244,7 +249,9 @@ class Engine:
 
     def _succeed(self, running: RunningBatch, answer: Done, outputs: Outputs, now: float) -> None:
         model = running.model
-        seconds = answer.input_seconds + answer.run_seconds + answer.output_seconds
+        seconds = answer.first_part_seconds
+        if seconds is None:
+            seconds = answer.input_seconds + answer.run_seconds + answer.output_seconds
         model.latency.observe(running.rows, seconds, now)
         model.standing.ran(running.rows)
         if answer.fitted_rows:

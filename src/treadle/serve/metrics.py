@@ -103,6 +103,8 @@ class ServeMetrics(Collector):
         self._waiting = list(waiting)
         self._now = now
         self._requests: dict[tuple[str, Priority], _PerRequest] = {}
+        self._first_parts: dict[tuple[str, Priority], Histogram] = {}
+        self._parts: Counter[tuple[str, Priority]] = Counter()
         self._ended: Counter[tuple[str, Priority, str]] = Counter()
         self._rows: dict[str, Histogram] = {}
         self._held_seconds: Counter[str] = Counter()
@@ -133,6 +135,17 @@ class ServeMetrics(Collector):
         per_request.total.observe(total)
         self._ended[model, priority, "ok"] += 1
 
+    def part(self, model: str, priority: Priority) -> None:
+        """Record a part of an answer that was taken."""
+        self._parts[model, priority] += 1
+
+    def first_part(self, model: str, priority: Priority, seconds: float) -> None:
+        """Record the time to the first part of an answer."""
+        key = (model, priority)
+        if key not in self._first_parts:
+            self._first_parts[key] = Histogram(_SECONDS)
+        self._first_parts[key].observe(seconds)
+
     def ended(self, model: str, priority: Priority, outcome: str) -> None:
         """Record a request that ended in any other way."""
         self._ended[model, priority, outcome] += 1
@@ -156,6 +169,18 @@ class ServeMetrics(Collector):
             per_request.queue.add_to(queue, (model, priority.label))
             per_request.compute.add_to(compute, (model, priority.label))
             per_request.total.add_to(total, (model, priority.label))
+        first_part = HistogramMetricFamily(
+            "treadle_first_part_seconds",
+            "Time from arrival in the node to the first part of an answer in parts",
+            labels=labels,
+        )
+        for (model, priority), histogram in self._first_parts.items():
+            histogram.add_to(first_part, (model, priority.label))
+        parts = CounterMetricFamily(
+            "treadle_parts", "Parts of answers that were taken", labels=labels
+        )
+        for (model, priority), count in self._parts.items():
+            parts.add_metric((model, priority.label), count)
         ended = CounterMetricFamily(
             "treadle_requests",
             "Requests by how they ended: ok, refused, expired, failed, invalid, abandoned",
@@ -187,4 +212,4 @@ class ServeMetrics(Collector):
         )
         for device, share in self._busy.items():
             busy.add_metric((device,), share.value(self._now()))
-        yield from (queue, compute, total, ended, depth, rows, held, busy)
+        yield from (queue, compute, total, first_part, parts, ended, depth, rows, held, busy)

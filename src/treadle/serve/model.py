@@ -39,6 +39,7 @@ class ServedModel:
         self.device = config.device_name
         self.on_gpu = config.device != "cpu"
         self.batched = config.max_batch > 1
+        self.streaming = config.streaming
         self.state = ModelState.UNAVAILABLE
         self.reason = "" if config.load else "not loaded"
         self.inputs: Sequence[TensorSpec] = ()

@@ -36,6 +36,8 @@ from treadle.serve.tensors import (
 from treadle.serve.validate import check_data, check_shape, check_truth_values
 from treadle.types import TensorSpec
 
+FINAL = "triton_final_response"
+
 Dimension = Annotated[int, Meta(ge=0, le=2**48)]
 
 
@@ -134,8 +136,17 @@ def encode_response(
     request_id: str,
     tensors: Sequence[Tensor],
     binary: Sequence[bool],
+    final: bool | None = None,
 ) -> tuple[bytes, list[Buffer]]:
     """Write an answer: a JSON object, and the data of the outputs that are binary.
+
+    Args:
+        model: Name of the model.
+        version: Its version.
+        request_id: As the client gave it.
+        tensors: The outputs.
+        binary: Which of them are binary.
+        final: In a stream, whether no other part of the answer follows; None outside of one.
 
     Raises:
         InvalidRequestError: If an output that was asked for as JSON cannot be written as such.
@@ -159,6 +170,8 @@ def encode_response(
     answer: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": outputs}
     if request_id:
         answer["id"] = request_id
+    if final is not None:
+        answer["parameters"] = {FINAL: final}
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), blobs
 
 

@@ -259,6 +259,7 @@ class Repository:
             warm_up=config.warm_up_rows,
             sm_share=config.sm_share,
             threads=threads_of(config, device),
+            streaming=config.streaming,
             max_batch=config.max_batch,
             folder=str(folder),
         )

@@ -29,6 +29,9 @@ class InferenceRequest(Struct, eq=False):
     binary_outputs: bool = False
     """What outputs that are not named one by one are encoded as."""
 
+    empty_final: bool = False
+    """Whether a stream tells the end of an answer in parts by a message of its own."""
+
     @property
     def shares_memory(self) -> bool:
         """Whether inputs or outputs lie in shared memory. Inputs that do have no data yet."""

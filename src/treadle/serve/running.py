@@ -1,4 +1,7 @@
-"""One batch on its way through a worker: inputs in, answer out, each caller its own rows."""
+"""One batch on its way through a worker: inputs in, answer out, each caller its own rows.
+
+A request whose answer comes in parts is a batch by itself.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,20 @@ from collections.abc import Callable, Sequence
 from treadle.errors import ModelError
 from treadle.schedule import Batch
 from treadle.serve.model import ServedModel
+from treadle.serve.parts import Parts
 from treadle.serve.tensors import Buffer, Tensor
 from treadle.serve.ticket import Ticket
 from treadle.serve.worker.arena import aligned
-from treadle.serve.worker.messages import Done, Failed, Run, Slice
+from treadle.serve.worker.messages import (
+    MOST_UNTAKEN,
+    Done,
+    Failed,
+    Part,
+    Run,
+    Slice,
+    Stop,
+    Taken,
+)
 from treadle.serve.worker.process import WorkerLane
 
 _LONG_COPY_BYTES = 4 << 20
@@ -76,13 +89,21 @@ class RunningBatch:
         self.worker.flush()
 
     def _run(self, run: Run) -> None:
+        self._start_limit()
+        self.worker.run(run, self._answered, self._died)
+
+    def _start_limit(self) -> None:
         limit = self.model.config.run_limit_seconds
         self._limit = self._loop.call_later(
             limit,
             self.worker.kill,
             f"was ended: a batch of model '{self.model.name}' ran longer than {limit:g} s",
         )
-        self.worker.run(run, self._answered, self._died)
+
+    def _stop_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
     def _place_inputs(self) -> tuple[list[Slice], list[tuple[int, Buffer]], int]:
         """Decide where each caller's rows go, so that callers lie one behind the other."""
@@ -100,8 +121,7 @@ class RunningBatch:
         return slices, pieces, end
 
     def _answered(self, answer: Done | Failed) -> None:
-        if self._limit is not None:
-            self._limit.cancel()  # it has run; copying its answer is not its doing
+        self._stop_limit()  # it has run; copying its answer is not its doing
         if isinstance(answer, Failed):
             self._end(answer, [])
         elif sum(s.nbytes for s in answer.outputs) > _LONG_COPY_BYTES:
@@ -116,8 +136,7 @@ class RunningBatch:
         self._end(error if began else None, [])
 
     def _end(self, answer: Done | Failed | ModelError | None, outputs: Outputs) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
+        self._stop_limit()
         self.worker.free_slot(self._slot)
         self.lane.in_flight -= 1
         self._on_end(self, answer, outputs)
@@ -137,6 +156,63 @@ class RunningBatch:
                 outputs.append([_whole(view, s) for s in answer.outputs])
             first = last
         return outputs
+
+
+class RunningStream(RunningBatch):
+    """A request whose answer comes in parts.
+
+    Its model may take ``run_limit_seconds`` from one part to the next, but for the time in which
+    it waits until some are taken. If nobody wants the rest, its generator is closed.
+    """
+
+    _parts: Parts
+    _number = 0
+    _untaken = 0
+    _has_begun = False
+
+    def _run(self, run: Run) -> None:
+        (ticket,) = self.tickets
+        assert ticket.parts is not None, "it was accepted as one whose answer comes in parts"
+        self._number, self._parts = run.batch, ticket.parts
+        self._parts.on_taken = self._taken
+        self.lane.streaming = True
+        self._start_limit()
+        self.worker.run(run, self._answered, self._died, self._part)
+        ticket.answer.add_done_callback(self._stop)
+
+    def _part(self, part: Part) -> None:
+        self._stop_limit()
+        if not self.tickets[0].answer.done():  # else its caller has gone
+            view = self._slot.outputs.follow(_end_of(part.outputs))
+            # At once, though it may be large: parts must not overtake each other.
+            self._parts.put([_whole(view, s) for s in part.outputs])
+            self._untaken += 1
+            self._has_begun = True
+        if self._untaken < MOST_UNTAKEN:
+            self._start_limit()
+
+    def _taken(self) -> None:
+        self._untaken -= 1
+        self.worker.tell(Taken(self._number))
+        if self._limit is None:
+            self._start_limit()
+
+    def _stop(self, _: object) -> None:
+        """Its caller has gone: who still runs is answered already."""
+        self.worker.tell(Stop(self._number))
+        if self._limit is None:
+            self._start_limit()
+
+    def _died(self, error: ModelError, began: bool) -> None:
+        # What has given a part is not run again, whatever its worker began since.
+        super()._died(error, began or self._has_begun)
+
+    def _end(self, answer: Done | Failed | ModelError | None, outputs: Outputs) -> None:
+        (ticket,) = self.tickets
+        ticket.answer.remove_done_callback(self._stop)
+        self._parts.on_taken = None
+        self.lane.streaming = False
+        super()._end(answer, outputs)
 
 
 def _end_of(slices: Sequence[Slice]) -> int:

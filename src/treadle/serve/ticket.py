@@ -8,11 +8,15 @@ from msgspec import Struct
 
 from treadle.schedule import Entry
 from treadle.serve.model import ServedModel
+from treadle.serve.parts import Parts
 from treadle.serve.tensors import Tensor
 
 
 class Answer(Struct, eq=False):
-    """What a model returned for one request, and how long each step took, in seconds."""
+    """What a model returned for one request, and how long each step took, in seconds.
+
+    An answer in parts has no outputs here.
+    """
 
     outputs: list[Tensor]
     queue_seconds: float
@@ -26,5 +30,7 @@ class Ticket(Entry, eq=False, kw_only=True):
     inputs: list[Tensor]
     """In the order of the model's declared inputs."""
     answer: asyncio.Future[Answer]
+    parts: Parts | None = None
+    """Of a model that answers in parts."""
     deadline: float
     started: float = 0.0

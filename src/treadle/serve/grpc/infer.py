@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 
 from grpc import StatusCode
 
@@ -17,7 +18,8 @@ from treadle.serve.helper import HelperProcess
 from treadle.serve.model import ServedModel
 from treadle.serve.request import InferenceRequest
 from treadle.serve.sharedmemory import SharedMemory
-from treadle.serve.ticket import Answer, Ticket
+from treadle.serve.tensors import Tensor
+from treadle.serve.ticket import Ticket
 from treadle.serve.tracing import Tracer
 
 _SMALL_BYTES = 48 << 10
@@ -53,11 +55,17 @@ class Inference:
     async def infer(self, gate: Gate, message: bytes, context: Context) -> bytes:
         """Answer a single request."""
         call = _Call(gate, await gate.admit(context), context)
+        split = SplitRequest()
         try:
-            return await self._answer(call, message, SplitRequest(), streamed=False)
+            request, ticket = await self._accept(call, message, split, parts=False)
+            answer = await self._plane.answer(ticket)
+            response = await self._write(request, ticket, answer.outputs)
         except RequestError as error:
+            log_error(split.model_name, call.request_id(split), error)
             await abort(context, error)
             raise
+        self._record(call, split, ticket)
+        return response
 
     async def stream(self, gate: Gate, messages: AsyncIterator[bytes], context: Context) -> None:
         """Answer the requests of a stream, each as soon as it is done."""
@@ -85,35 +93,28 @@ class Inference:
             await context.abort(StatusCode.UNAVAILABLE, "the server is shutting down")
 
     async def _answer_in_stream(self, call: _Call, message: bytes) -> None:
+        """Do all that is due for one request of a stream."""
         split = SplitRequest()
         try:
-            response = await self._answer(call, message, split, streamed=True)
+            request, ticket = await self._accept(call, message, split, parts=True)
+            async with contextlib.aclosing(self._plane.parts(ticket)) as parts:
+                async for outputs, final in parts:
+                    if outputs or request.empty_final:
+                        await call.write(await self._write(request, ticket, outputs, final=final))
         except RequestError as error:
-            response = encode_error(split.id, str(error))
-        async with call.writing:
-            await call.context.write(response)
+            log_error(split.model_name, call.request_id(split), error)
+            await call.write(encode_error(split.id, str(error)))
+        else:
+            self._record(call, split, ticket)
 
-    async def _answer(
-        self, call: _Call, message: bytes, split: SplitRequest, *, streamed: bool
-    ) -> bytes:
-        """Do all that is due for one request; ``split`` is filled with what is known of it."""
-        arrived, metadata = self._plane.now(), metadata_of(call.context)
-        request_id = metadata.get("x-request-id", "")
-        try:
-            split_request(message, split)
-            request_id = request_id or split.id[:_LONGEST_LOGGED_ID]
-            model, request = await self._read(call, message, split)
-            ticket = self._plane.submit(model, request, arrived)
-            # A request has one answer. Where a model gives several, each is to be written to the
-            # stream from here, as final only the last.
-            answer = await self._plane.answer(ticket)
-            response = await self._write(model, request, answer, final=True if streamed else None)
-        except RequestError as error:
-            log_error(split.model_name, request_id, error)
-            raise
-        if self._tracer is not None:
-            self._record(ticket, answer, metadata, request_id)
-        return response
+    async def _accept(
+        self, call: _Call, message: bytes, split: SplitRequest, *, parts: bool
+    ) -> tuple[InferenceRequest, Ticket]:
+        """Take a request to the data plane; ``split`` is filled with what is known of it."""
+        arrived = self._plane.now()
+        split_request(message, split)
+        model, request = await self._read(call, message, split)
+        return request, self._plane.submit(model, request, arrived, parts=parts)
 
     async def _read(
         self, call: _Call, message: bytes, split: SplitRequest
@@ -143,23 +144,26 @@ class Inference:
 
     async def _write(
         self,
-        model: ServedModel,
         request: InferenceRequest,
-        answer: Answer,
+        ticket: Ticket,
+        outputs: Sequence[Tensor],
         *,
-        final: bool | None,
+        final: bool | None = None,
     ) -> bytes:
-        tensors, _ = self._plane.select_outputs(request, answer.outputs)
-        if request.shares_memory:
+        model, tensors = ticket.served, list(outputs)
+        if tensors:
+            tensors, _ = self._plane.select_outputs(request, outputs)
+        if tensors and request.shares_memory:
             tensors = await self._shared.put(request, tensors)
         return encode_answer(model.name, model.config.version, request.id, tensors, final=final)
 
-    def _record(
-        self, ticket: Ticket, answer: Answer, metadata: dict[str, str], request_id: str
-    ) -> None:
-        assert self._tracer is not None
-        headers = {k.encode(): v.encode("latin-1", "replace") for k, v in metadata.items()}
-        self._tracer.record(ticket, answer, headers, request_id, self._plane.now())
+    def _record(self, call: _Call, split: SplitRequest, ticket: Ticket) -> None:
+        if self._tracer is not None:
+            metadata = call.metadata.items()
+            headers = {k.encode(): v.encode("latin-1", "replace") for k, v in metadata}
+            request_id = call.request_id(split)
+            now = self._plane.now()
+            self._tracer.record(ticket, ticket.answer.result(), headers, request_id, now)
 
 
 class _Call:
@@ -169,4 +173,14 @@ class _Call:
         self.gate = gate
         self.caller = caller
         self.context = context
-        self.writing = asyncio.Lock()
+        self.metadata = metadata_of(context)
+        self._writing = asyncio.Lock()
+
+    def request_id(self, split: SplitRequest) -> str:
+        """What a request of it is called in logs and traces."""
+        return self.metadata.get("x-request-id", "") or split.id[:_LONGEST_LOGGED_ID]
+
+    async def write(self, response: bytes) -> None:
+        """Send one message of a stream."""
+        async with self._writing:
+            await self.context.write(response)

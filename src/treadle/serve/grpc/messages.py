@@ -12,7 +12,14 @@ from tritonclient.grpc import service_pb2 as pb
 
 from treadle.errors import InvalidRequestError
 from treadle.serve.grpc.wire import SplitRequest, join_response, split_request
-from treadle.serve.parameters import Parameters, apply_parameters, place_parameters, shared_place
+from treadle.serve.oip import FINAL
+from treadle.serve.parameters import (
+    Parameters,
+    apply_parameters,
+    flag,
+    place_parameters,
+    shared_place,
+)
 from treadle.serve.request import InferenceRequest, RequestedOutput
 from treadle.serve.tensors import (
     DTYPES,
@@ -25,7 +32,6 @@ from treadle.serve.tensors import (
 from treadle.serve.validate import check_data, check_shape
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
-FINAL = "triton_final_response"
 
 _CONTENTS: Mapping[str, str] = MappingProxyType(
     {
@@ -71,6 +77,7 @@ def decode_request(split: SplitRequest, *, texts: bool = True) -> InferenceReque
     request = InferenceRequest(inputs=[], id=message.id, binary_outputs=True)
     parameters = _parameters(message.parameters, "the request")
     apply_parameters(request, parameters, (EMPTY_FINAL,))
+    request.empty_final = flag(EMPTY_FINAL, parameters.get(EMPTY_FINAL, False))
     if not request.binary_outputs:
         raise InvalidRequestError("binary_data_output is False; over gRPC, outputs are binary data")
     raw = iter(split.raw)

@@ -20,6 +20,7 @@ from treadle.serve.http.body import read_small_json
 from treadle.serve.http.callers import caller_of, is_local
 from treadle.serve.http.infer import InferEndpoint
 from treadle.serve.http.sharedmemory import SharedMemoryRoutes
+from treadle.serve.http.stream import StreamEndpoint
 from treadle.serve.sharedmemory import SharedMemory
 
 
@@ -47,7 +48,11 @@ class ProtocolRoutes:
             Route("/v2/health/ready", self._ready, methods=["GET"]),
             Route("/v2/models/stats", self._all_statistics, methods=["GET"]),
             # Inference never comes here, except with the wrong method.
-            *(Route(p + "/infer", self._model, methods=["POST"]) for p in (model, version)),
+            *(
+                Route(p + kind, self._model, methods=["POST"])
+                for p in (model, version)
+                for kind in ("/infer", "/infer_stream")
+            ),
             *(Route(p, self._model, methods=["GET"]) for p in (model, version)),
             *(Route(p + "/ready", self._model_ready, methods=["GET"]) for p in (model, version)),
             *(Route(p + "/config", self._model_config, methods=["GET"]) for p in (model, version)),
@@ -147,8 +152,9 @@ class _InferFirst:
     Routing and its middleware cost about as much as the rest of a small request's way.
     """
 
-    def __init__(self, infer: InferEndpoint, app: ASGIApp) -> None:
+    def __init__(self, infer: InferEndpoint, stream: StreamEndpoint, app: ASGIApp) -> None:
         self._infer = infer
+        self._stream = stream
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,12 +166,19 @@ class _InferFirst:
                 case ["", "v2", "models", name, "versions", version, "infer"] if name:
                     await self._infer.answer(name, version, scope, receive, send)
                     return
+                case ["", "v2", "models", name, "infer_stream"] if name:
+                    await self._stream.answer(name, "", scope, receive, send)
+                    return
+                case ["", "v2", "models", name, "versions", version, "infer_stream"] if name:
+                    await self._stream.answer(name, version, scope, receive, send)
+                    return
         await self._app(scope, receive, send)
 
 
 def build_app(
     plane: DataPlane,
     infer: InferEndpoint,
+    stream: StreamEndpoint,
     shared: SharedMemory,
     rules: AccessRules,
     more_routes: Sequence[BaseRoute] = (),
@@ -175,6 +188,7 @@ def build_app(
     Args:
         plane: What answers questions about the server and its models.
         infer: What answers inference requests.
+        stream: What answers them in parts.
         shared: The regions of shared memory that clients register.
         rules: Who may do what.
         more_routes: Of the node itself.
@@ -189,7 +203,7 @@ def build_app(
             Exception: _on_bug,
         },
     )
-    app = _InferFirst(infer, app)
+    app = _InferFirst(infer, stream, app)
     return TokenGate(app, rules.token) if rules.token else app
 
 

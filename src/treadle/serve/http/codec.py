@@ -61,7 +61,12 @@ class Codec:
         return await self.helper.run(_decode_elsewhere, body, header_nbytes)
 
     def encode_small(
-        self, model: ServedModel, request_id: str, tensors: list[Tensor], binary: list[bool]
+        self,
+        model: ServedModel,
+        request_id: str,
+        tensors: list[Tensor],
+        binary: list[bool],
+        final: bool | None = None,
     ) -> tuple[bytes, list[Buffer]] | None:
         """Write an answer at once, JSON and binary tensors; None if it is too large for that.
 
@@ -74,10 +79,16 @@ class Codec:
                 nbytes += len(tensor.data)
         if nbytes > _SMALL_TENSOR_BYTES:
             return None
-        return oip.encode_response(model.name, model.config.version, request_id, tensors, binary)
+        version = model.config.version
+        return oip.encode_response(model.name, version, request_id, tensors, binary, final)
 
     async def encode_large(
-        self, model: ServedModel, request_id: str, tensors: list[Tensor], binary: list[bool]
+        self,
+        model: ServedModel,
+        request_id: str,
+        tensors: list[Tensor],
+        binary: list[bool],
+        final: bool | None = None,
     ) -> tuple[bytes, list[Buffer]]:
         """Write a large answer in another process.
 
@@ -86,8 +97,9 @@ class Codec:
         """
         for tensor in tensors:
             tensor.data = bytes(tensor.data)  # views do not travel between processes
+        version = model.config.version
         return await self.helper.run(
-            oip.encode_response, model.name, model.config.version, request_id, tensors, binary
+            oip.encode_response, model.name, version, request_id, tensors, binary, final
         )
 
     async def decompress(self, body: bytes, encoding: str) -> bytes:

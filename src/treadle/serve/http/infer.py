@@ -30,7 +30,7 @@ from treadle.serve.tracing import Tracer
 _log = logging.getLogger("treadle.http")
 
 _HEADER_LENGTH = b"inference-header-content-length"
-_LONGEST_LOGGED_ID = 128
+LONGEST_LOGGED_ID = 128
 _JOINED_BYTES = 64 << 10
 
 _JSON_HEADERS: Headers = [(b"content-type", b"application/json")]
@@ -63,8 +63,8 @@ class InferEndpoint:
         arrived, headers = self._plane.now(), dict(scope["headers"])
         request_id = headers.get(b"x-request-id", b"").decode("latin-1")
         try:
-            model, request = await self._read(name, version, scope, headers, receive)
-            request_id = request_id or request.id[:_LONGEST_LOGGED_ID]
+            model, request = await self.read(name, version, scope, headers, receive)
+            request_id = request_id or request.id[:LONGEST_LOGGED_ID]
             ticket = self._plane.submit(model, request, arrived)
             self._clients.watch(ticket, receive)
             try:
@@ -75,7 +75,7 @@ class InferEndpoint:
         except AbandonedError:
             return
         except RequestError as error:
-            _log_error(name, request_id, error)
+            log_error(name, request_id, error)
             await send_error(send, error)
         else:
             if self._tracer is not None:
@@ -84,7 +84,7 @@ class InferEndpoint:
                 _log.debug("answered", extra={"model": name, "request_id": request_id})
             await send_answer(send, 200, answer_headers, parts)
 
-    async def _read(
+    async def read(
         self,
         name: str,
         version: str,
@@ -92,6 +92,7 @@ class InferEndpoint:
         headers: dict[bytes, bytes],
         receive: Receive,
     ) -> tuple[ServedModel, InferenceRequest]:
+        """Find the model, and read and decode the request for it."""
         model = self._plane.find(name, version)
         try:
             request = await self._decode(model, headers, receive)
@@ -138,7 +139,8 @@ class InferEndpoint:
         return answer_headers, parts
 
 
-def _log_error(model: str, request_id: str, error: RequestError) -> None:
+def log_error(model: str, request_id: str, error: RequestError) -> None:
+    """Note an error of a request as what it is: whose doing, and how often it may come."""
     level = logging.INFO if isinstance(error, UnavailableError) else logging.WARNING
     if isinstance(error, InvalidRequestError | NotFoundError):
         level = logging.DEBUG  # the client's doing, and any client can do it all day long

@@ -1,6 +1,7 @@
 """The worker program: hosts models, runs their batches, ends when its node does.
 
-On the CPU batches run one at a time; on a GPU each model has a thread of its own.
+On the CPU batches run one at a time, in a thread of their own if models answer in parts; on a GPU
+each model has a thread of its own.
 
 It is started by the node with inherited descriptors: a control socket, the place for its progress,
 and for each slot the arena that inputs lie in and the arena that outputs go to.
@@ -20,7 +21,7 @@ from treadle.serve.worker import messages
 from treadle.serve.worker.arena import Arena, Progress
 from treadle.serve.worker.host import Host
 from treadle.serve.worker.lanes import Lanes
-from treadle.serve.worker.messages import Answers, Load, LoadFailed, Run
+from treadle.serve.worker.messages import Answers, Load, LoadFailed, Run, Stop, Taken
 
 _TOGETHER_SECONDS = 0.0001
 """Answers are sent together if the first is not kept back for longer than about this."""
@@ -56,6 +57,10 @@ def main() -> int:
     lanes: Lanes | None = None
     while data := control.recv(messages.MAX_MESSAGE_BYTES):
         message = messages.decode_to_worker(data)
+        if isinstance(message, Taken | Stop):
+            assert lanes is not None, "only answers in parts are spoken of"
+            lanes.tell(message)
+            continue
         if not isinstance(message, Load):
             if lanes is None:
                 _run_all(host, message, progress, control)
@@ -63,8 +68,8 @@ def main() -> int:
                 lanes.run(message)
             continue
         answer = host.load(message)
-        if message.concurrent:
-            lanes = Lanes(host, progress, control)
+        if message.concurrent or message.streaming:
+            lanes = Lanes(host, progress, control, side_by_side=message.concurrent)
         control.send(messages.encode(answer))
         if isinstance(answer, LoadFailed):
             return 1

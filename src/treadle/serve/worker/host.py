@@ -7,8 +7,9 @@ import math
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from types import GeneratorType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from treadle.serve.worker.messages import (
     Loaded,
     LoadFailed,
     ModelSetup,
+    Part,
     PlainSpec,
     Run,
     Signature,
@@ -49,9 +51,13 @@ from treadle.serve.worker.models import (
     load_model,
 )
 from treadle.serve.worker.pinning import Pinning
+from treadle.serve.worker.streams import Stream
 from treadle.types import TensorSpec
 
 _log = logging.getLogger("treadle.worker")
+
+_END: Any = object()
+"""What a model that has yielded all is taken to yield."""
 
 Finish = Callable[[float], Done | Failed]
 """Waits until a batch has ended; is told when the one before it had."""
@@ -74,6 +80,7 @@ class Host:
         self._slots = slots
         self._pinning: Pinning | None = None
         self._models = dict(models)
+        self._streaming: set[str] = set()
 
     def load(self, message: Load) -> Loaded | LoadFailed:
         """Load every model, or say which one failed and why."""
@@ -93,6 +100,8 @@ class Host:
             if isinstance(model, StagedModel) and setup.on_gpu and self._pinning is None:
                 self._pinning = Pinning(arena for slot in self._slots for arena in slot)
             self._models[setup.name] = (model, setup.max_batch > 1)
+            if setup.streaming:
+                self._streaming.add(setup.name)
             _warm_up(model, setup)
             signatures[setup.name] = (_plain(model.inputs), _plain(model.outputs))
         return Loaded(signatures)
@@ -107,12 +116,48 @@ class Host:
             read = time.perf_counter()
             rows = message.rows if batched else None
             results, fitted = run_in_memory(model, inputs, rows)
+            if isinstance(results, GeneratorType):
+                raise TypeError("it yields: its configuration must say streaming = true")
             ran = time.perf_counter()
             slices = self._write(output_arena, model.outputs, results, rows)
         except Exception as error:
             return self._failed(message, error)
         written = time.perf_counter()
         return Done(message.batch, slices, read - started, ran - read, written - ran, fitted)
+
+    def answers_in_parts(self, model: str) -> bool:
+        return model in self._streaming
+
+    def run_in_parts(
+        self, message: Run, stream: Stream, send: Callable[[Part], None]
+    ) -> Done | Failed:
+        """Run a request of a model that yields: each part is sent as soon as it is there.
+
+        The time that the node takes to take parts does not count as the model's.
+        """
+        model, _ = self._models[message.model]
+        started = time.perf_counter()
+        input_arena, output_arena = self._slots[message.slot]
+        waited, first = 0.0, None
+        try:
+            inputs = self._read(input_arena, message.inputs)
+            read = time.perf_counter()
+            with closing(_parts(model, inputs)) as parts:
+                while True:
+                    held = time.perf_counter()
+                    wanted = stream.wait()
+                    waited += time.perf_counter() - held
+                    outputs = next(parts, _END) if wanted else _END
+                    if outputs is _END:
+                        break
+                    slices = self._write(output_arena, model.outputs, outputs, None, stream.place)
+                    if first is None:
+                        first = time.perf_counter() - started - waited
+                    send(Part(message.batch, slices))
+        except Exception as error:
+            return self._failed(message, error)
+        seconds = time.perf_counter() - read - waited
+        return Done(message.batch, (), read - started, seconds, 0.0, first_part_seconds=first)
 
     def begin(self, message: Run) -> Finish:
         """Have a batch run that goes on by itself, if its model can; call what is returned to end.
@@ -201,7 +246,17 @@ class Host:
         specs: Sequence[TensorSpec],
         results: Mapping[str, Array],
         rows: int | None,
+        place: Callable[[int], int] | None = None,
     ) -> tuple[Slice, ...]:
+        """Copy outputs to where the node reads them.
+
+        Args:
+            arena: What it reads.
+            specs: What is to be there.
+            results: What the model returned.
+            rows: How many it must have; None if that is the model's own affair.
+            place: Says where so many bytes may go; at the start of the arena if it is not given.
+        """
         tensors = []
         for spec in specs:
             if spec.name not in results:
@@ -210,6 +265,8 @@ class Host:
             _check_output(spec, array.shape, array.dtype, rows)
             tensors.append(from_array(spec.name, array))
         slices, end = [], 0
+        if place is not None:
+            end = place(sum(aligned(len(tensor.data)) for tensor in tensors))
         for tensor in tensors:
             start = aligned(end)
             end = start + len(tensor.data)
@@ -218,9 +275,18 @@ class Host:
                 Slice(tensor.name, tensor.datatype, tensor.shape, start, len(tensor.data), ends)
             )
         view = arena.reserve(end)
-        for tensor, place in zip(tensors, slices, strict=True):
-            view[place.offset : place.offset + place.nbytes] = tensor.data
+        for tensor, s in zip(tensors, slices, strict=True):
+            view[s.offset : s.offset + s.nbytes] = tensor.data
         return tuple(slices)
+
+
+def _parts(model: RunnableModel, inputs: dict[str, Array]) -> Generator[Mapping[str, Array]]:
+    """What a model yields; if it returns a whole answer instead, that is the only part."""
+    returned = model(inputs)
+    if isinstance(returned, Mapping):
+        yield returned
+    else:
+        yield from returned
 
 
 def _warm_up(model: RunnableModel, setup: ModelSetup) -> None:
@@ -228,16 +294,19 @@ def _warm_up(model: RunnableModel, setup: ModelSetup) -> None:
     rows = setup.warm_up or (() if not setup.on_gpu else (1,))
     for count in rows:
         shapes = {s.name: [max(1, n) for n in s.shape] for s in model.inputs}
-        try:
-            model(
-                {
-                    s.name: np.zeros(
-                        [count, *shapes[s.name][1:]] if setup.max_batch > 1 else shapes[s.name],
-                        DTYPES[s.datatype],
-                    )
-                    for s in model.inputs
-                }
+        inputs = {
+            s.name: np.zeros(
+                [count, *shapes[s.name][1:]] if setup.max_batch > 1 else shapes[s.name],
+                DTYPES[s.datatype],
             )
+            for s in model.inputs
+        }
+        try:
+            if setup.streaming:
+                with closing(_parts(model, inputs)) as parts:
+                    next(parts, None)
+            else:
+                model(inputs)
         except Exception as error:
             if has_spoilt_the_device(error):
                 raise

@@ -56,6 +56,8 @@ class ModelSetup(Struct, frozen=True):
     """Of a GPU's SMs, what the model's kernels may use."""
     timed: bool = False
     """Have batches timed by the device's clock, where it has one."""
+    streaming: bool = False
+    """Whether it yields its answers in parts."""
 
     @property
     def on_gpu(self) -> bool:
@@ -72,6 +74,11 @@ class Load(Struct, frozen=True, tag=True):
     def concurrent(self) -> bool:
         """Whether its models run side by side: on a GPU."""
         return any(model.on_gpu for model in self.models)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether one of its models answers in parts."""
+        return any(model.streaming for model in self.models)
 
 
 class Loaded(Struct, frozen=True, tag=True):
@@ -97,8 +104,30 @@ class Run(Struct, array_like=True, frozen=True):
     inputs: tuple[Slice, ...]
 
 
+class Taken(Struct, frozen=True, tag=True):
+    """Node to worker: it has taken the oldest part of a batch that it had not."""
+
+    batch: int
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """Node to worker: no more parts of this batch are wanted."""
+
+    batch: int
+
+
+class Part(Struct, array_like=True, frozen=True, tag=True):
+    """Worker to node: a part of an answer; it lies in the slot's output arena until ``Taken``."""
+
+    batch: int
+    outputs: tuple[Slice, ...]
+
+
 class Done(Struct, array_like=True, frozen=True, tag=True):
-    """Worker to node: the batch ran; its outputs lie in its slot's output arena."""
+    """Worker to node: the batch ran; its outputs lie in its slot's output arena.
+
+    After parts, it has no outputs and says that there are no more.
+    """
 
     batch: int
     outputs: tuple[Slice, ...]
@@ -109,6 +138,8 @@ class Done(Struct, array_like=True, frozen=True, tag=True):
     """How many rows fit into the device's memory, if not all did at once; else 0."""
     device_seconds: float = 0.0
     """By the device's clock, copies included, for a model that is to be timed; else 0."""
+    first_part_seconds: float | None = None
+    """From the start to the first part, if there was one."""
 
 
 class Failed(Struct, array_like=True, frozen=True, tag=True):
@@ -120,8 +151,8 @@ class Failed(Struct, array_like=True, frozen=True, tag=True):
     """Nothing can run in this process any more: it ends."""
 
 
-ToWorker = Load | tuple[Run, ...]
-FromWorker = Loaded | LoadFailed | tuple[Done | Failed, ...]
+ToWorker = Load | Taken | Stop | tuple[Run, ...]
+FromWorker = Loaded | LoadFailed | tuple[Done | Failed | Part, ...]
 """Short batches travel together: for each, a system call would cost as much as its run."""
 
 encode = msgspec.msgpack.Encoder().encode
@@ -132,6 +163,8 @@ MAX_MESSAGE_BYTES = 1 << 17
 """Messages are kept below this, so that one always fits a socket's buffer."""
 _MAX_ANSWER_BYTES = MAX_MESSAGE_BYTES - 8  # an array's head is at most 5
 MAX_REASON_CHARS = 8000
+MOST_UNTAKEN = 8
+"""Parts of an answer that the node has not taken yet; a worker yields no more until it has."""
 
 
 def encode_load(message: Load) -> bytes:

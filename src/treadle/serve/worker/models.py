@@ -138,6 +138,11 @@ def _call_factory(setup: ModelSetup) -> RunnableModel:
             "the configuration"
         )
     if _is_torch_module(model):
+        if setup.streaming:
+            raise ModelLoadError(
+                f"{setup.factory} returned a PyTorch module, which gives one answer: with "
+                "streaming, return a callable that yields"
+            )
         return _torch_model(model, inputs, outputs, setup)
     if setup.dtype or setup.compile or setup.cuda_graph or setup.sm_share < 1:
         raise ModelLoadError(

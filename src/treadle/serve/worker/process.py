@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from treadle.errors import ModelError
 from treadle.serve.worker import messages
 from treadle.serve.worker.arena import Arena, Progress
-from treadle.serve.worker.messages import Done, Failed, Load, Loaded, LoadFailed, Run
+from treadle.serve.worker.messages import (
+    Done,
+    Failed,
+    Load,
+    Loaded,
+    LoadFailed,
+    Part,
+    Run,
+    Stop,
+    Taken,
+)
 
 _log = logging.getLogger("treadle.worker")
 
@@ -27,6 +37,7 @@ SLOTS = 8
 _GRACE_SECONDS = 5.0
 
 OnAnswer = Callable[[Done | Failed], None]
+OnPart = Callable[[Part], None]
 OnDeath = Callable[[ModelError, bool], None]
 """Called with the reason, and whether the batch had begun to run."""
 
@@ -50,7 +61,7 @@ class WorkerLane:
     Whoever gives it batches keeps the figures.
     """
 
-    __slots__ = ("busy_since", "in_flight", "worker")
+    __slots__ = ("busy_since", "in_flight", "streaming", "worker")
 
     def __init__(self, worker: WorkerProcess) -> None:
         self.worker = worker
@@ -58,6 +69,8 @@ class WorkerLane:
         """When it began with what it does now."""
         self.in_flight = 0
         """Batches that it holds, running and next."""
+        self.streaming = False
+        """Whether it runs what answers in parts, for who knows how long."""
 
     @property
     def usable(self) -> bool:
@@ -94,6 +107,7 @@ class WorkerProcess:
         self._loaded: asyncio.Future[Loaded | LoadFailed] = loop.create_future()
         self._unsent: list[tuple[Run, OnAnswer, OnDeath]] = []
         self._running: dict[int, tuple[OnAnswer, OnDeath]] = {}
+        self._on_part: dict[int, OnPart] = {}
         self._kill_reason: str | None = None
         self._tasks = (
             asyncio.create_task(self._watch_exit()),
@@ -183,12 +197,31 @@ class WorkerProcess:
         if self.exited.done():
             slot.close()
 
-    def run(self, message: Run, on_answer: OnAnswer, on_death: OnDeath) -> None:
-        """Have a batch run whose inputs lie in its slot; one callback will be called.
+    def run(
+        self,
+        message: Run,
+        on_answer: OnAnswer,
+        on_death: OnDeath,
+        on_part: OnPart | None = None,
+    ) -> None:
+        """Have a batch run whose inputs lie in its slot; one of the first two will be called.
 
         It is sent with the next ``flush``.
         """
         self._unsent.append((message, on_answer, on_death))
+        if on_part is not None:
+            self._on_part[message.batch] = on_part
+
+    def tell(self, message: Taken | Stop) -> None:
+        """Say something of a batch that answers in parts."""
+        if not self.usable:
+            return
+        try:
+            self._control.send(messages.encode(message))
+        except BlockingIOError:
+            self.kill("was ended: it does not hear what it is told")
+        except OSError:
+            pass  # it has gone: _watch_exit will say so
 
     def flush(self) -> None:
         """Send the batches that are to run, all in one message."""
@@ -245,7 +278,12 @@ class WorkerProcess:
             self._loaded.set_result(message)
             return True
         for answer in message:
+            if isinstance(answer, Part):
+                self._on_part[answer.batch](answer)
+                continue
             on_answer, _ = self._running.pop(answer.batch)
+            if self._on_part:
+                self._on_part.pop(answer.batch, None)
             on_answer(answer)
         return True
 
@@ -264,6 +302,7 @@ class WorkerProcess:
             pass  # an answer sent just before the end still counts
         self.hang_up()
         running, self._running = self._running, {}
+        self._on_part.clear()
         if not self._loaded.done():
             self._loaded.set_exception(error)
             self._loaded.exception()  # looked at: nobody may be waiting for it any more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,33 @@ class Misbehaves(Doubles):
             case -8:
                 print("x" * 1_000_000, "after", sep="\n", flush=True)
         return super().__call__(inputs)
+
+
+class Yields(Doubles):
+    """Yields as many parts as the first element of its input says, then does what the second says.
+
+    Leaves a line in the file ``parameters.closed`` when it is closed early.
+    """
+
+    def __init__(self, context: ModelContext) -> None:
+        self._closed = context.parameters.get("closed")
+
+    def __call__(self, inputs: Inputs) -> Iterator[Outputs]:  # type: ignore[override]
+        count, then = inputs["x"][0].tolist()
+        try:
+            for number in range(int(count)):
+                yield {"y": np.full((number % 5, 2), number, np.float32)}
+        except GeneratorExit:
+            if self._closed:
+                Path(self._closed).write_text("closed\n")
+            raise
+        match int(then):
+            case -1:
+                raise ValueError("cannot go on")
+            case -4:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case -5:
+                raise SystemExit(7)
 
 
 class ManyTexts(Doubles):
