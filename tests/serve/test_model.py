@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from treadle.schedule import Entry
 from treadle.serve.config import ModelConfig
 from treadle.serve.model import ServedModel
+from treadle.serve.padding import PaddingConfig
 
 
 def test_batches_are_smaller_once_memory_ran_out_and_grow_again_step_by_step() -> None:
@@ -21,3 +23,19 @@ def test_batches_are_smaller_once_memory_ran_out_and_grow_again_step_by_step() -
         model.try_more(now)
     assert model.most_rows == 32
     assert model.bounds == {}
+
+
+def test_run_times_are_learned_for_each_length() -> None:
+    padding = PaddingConfig(lengths=(64, 512), inputs={"x": 1})
+    model = ServedModel(
+        ModelConfig(name="m", factory="a:b", max_batch=8, p99_seconds=10.0, padding=padding)
+    )
+    assert model.longest_run(8, 0.0) is None
+    model.latencies[64].observe(1, 0.5, 0.0)
+    assert model.longest_run(8, 0.0) == 0.5
+    model.latencies[512].observe(1, 4.0, 0.0)
+    assert model.longest_run(8, 0.0) == 4.0
+    rule = model.batch_rule(by_objective=True)
+    for bucket, rows in ((64, 8), (512, 2)):
+        head = Entry(model="m", batch_key=bucket, bucket=bucket, arrived=0.0, due=10.0)
+        assert rule.choose(head, 8, 0.0).max_rows == rows

@@ -206,6 +206,8 @@ class Repository:
                 tuple(TensorSpec(*spec) for spec in specs)
                 for specs in answer.signatures[model.name]
             )
+            if model.config.padding is not None:
+                inputs = model.config.padding.asked_of_clients(inputs)
             if (model.inputs, model.outputs) != (inputs, outputs):
                 changed = f"model '{model.name}' has changed while the request waited; send it anew"
                 self._engines.fail_waiting(model.name, UnavailableError(changed))
@@ -241,6 +243,7 @@ class Repository:
             dtype=config.dtype or "",
             compile=config.compile,
             warm_up=config.warm_up_rows,
+            padding=config.padding,
             threads=max(1, round(self._device.cores * config.share)),
             max_batch=config.max_batch,
             folder=str(self._folder),

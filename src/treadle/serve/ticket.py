@@ -25,6 +25,8 @@ class Ticket(Entry, eq=False, kw_only=True):
     served: ServedModel
     inputs: list[Tensor]
     """In the order of the model's declared inputs."""
+    length: int | None = None
+    """How long its padded inputs are without padding; None if the model has none."""
     answer: asyncio.Future[Answer]
     deadline: float
     started: float = 0.0

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from treadle.serve.padding import PaddingConfig
+
 PlainSpec = tuple[str, str, tuple[int, ...]]
 """Name, datatype and shape of an input or output."""
 Signature = tuple[tuple[PlainSpec, ...], tuple[PlainSpec, ...]]
@@ -49,6 +51,7 @@ class ModelSetup(Struct, frozen=True):
     compile: bool = False
     warm_up: tuple[int, ...] = ()
     """Batch sizes to run before requests come."""
+    padding: PaddingConfig | None = None
 
     @property
     def on_gpu(self) -> bool:
