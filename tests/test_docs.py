@@ -9,6 +9,7 @@ import pytest
 
 from treadle.node.config import GrpcTable, HttpTable, NodeTable, ScheduleTable, load_config
 from treadle.serve.config import ModelConfig
+from treadle.serve.padding import PaddingConfig
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
@@ -32,9 +33,10 @@ def test_every_configuration_shown_is_accepted(block: str, tmp_path: Path) -> No
 
 def test_the_configuration_page_shows_every_key() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    for table in (NodeTable, HttpTable, GrpcTable, ScheduleTable, ModelConfig):
+    for table in (NodeTable, HttpTable, GrpcTable, ScheduleTable, ModelConfig, PaddingConfig):
         for key in table.__struct_fields__:
-            assert re.search(rf"^{key} = ", page, re.MULTILINE), f"{key} of {table.__name__}"
+            shown = rf"^({key} = |\[model\.{key}\])"
+            assert re.search(shown, page, re.MULTILINE), f"{key} of {table.__name__}"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))

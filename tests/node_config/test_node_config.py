@@ -10,6 +10,7 @@ import pytest
 
 from treadle.errors import ConfigError
 from treadle.node.config import load_config
+from treadle.serve.padding import PaddingConfig
 
 from .files import MODEL, load
 
@@ -76,6 +77,7 @@ MODEL_DEFAULTS: dict[str, Any] = {
     "replicas": 1,
     "max_batch": 1,
     "max_delay_seconds": 0.0,
+    "padding": None,
     "queue_limit": 256,
     "timeout_seconds": 60.0,
     "run_limit_seconds": 60.0,
@@ -125,8 +127,14 @@ clients_may_raise_priority = true
 name = "A.b_c-9"
 version = "2024.1"
 factory = "pkg.mod:make"
-inputs = [{ name = "x", datatype = "BF16", shape = [-1, 0, 3] }]
-outputs = [{ name = "y", datatype = "BYTES", shape = [] }]
+inputs = [
+  { name = "x", datatype = "BF16", shape = [-1, -1, 3] },
+  { name = "n", datatype = "INT64", shape = [-1] },
+]
+outputs = [
+  { name = "y", datatype = "FP32", shape = [-1, 0, -1] },
+  { name = "z", datatype = "BYTES", shape = [] },
+]
 parameters = { depth = 3, labels = ["a", "b"], nested = { deep = true } }
 device = "cpu"
 share = 0.25
@@ -143,6 +151,12 @@ worker = "shared"
 env = { OMP_NUM_THREADS = "1" }
 examples = ["a.wav", "b.wav"]
 load = false
+[model.padding]
+lengths = [64, 128]
+inputs = { x = 1 }
+outputs = { y = 2 }
+fill = { x = -1.5 }
+length_input = "n"
 [[model]]
 name = "onnx"
 onnx = "package:silero_vad/data/silero_vad.onnx"
@@ -151,8 +165,11 @@ onnx = "package:silero_vad/data/silero_vad.onnx"
     assert (config.node.drain_seconds, config.http.port) == (0, 0)
     assert config.schedule.age_limit_seconds == math.inf
     first, second = config.model
-    assert first.inputs[0].shape == (-1, 0, 3)
-    assert first.outputs[0].shape == ()
+    assert first.inputs[0].shape == (-1, -1, 3)
+    assert [output.shape for output in first.outputs] == [(-1, 0, -1), ()]
+    assert first.padding == PaddingConfig(
+        lengths=(64, 128), inputs={"x": 1}, outputs={"y": 2}, fill={"x": -1.5}, length_input="n"
+    )
     assert first.parameters == {"depth": 3, "labels": ["a", "b"], "nested": {"deep": True}}
     assert (first.worker_name, second.worker_name) == ("shared", "onnx")
     assert second.onnx == "package:silero_vad/data/silero_vad.onnx"

@@ -52,6 +52,11 @@ UNKNOWN_KEYS = [
         "model[0].inputs[0].dims",
         ["allowed: name, datatype, shape"],
     ),
+    (
+        MODEL + "padding = { length = [1], inputs = { x = 1 } }\n",
+        "model[0].padding.length",
+        ["(did you mean 'lengths'?)", "allowed: lengths, inputs, outputs, fill, length_input"],
+    ),
 ]
 
 

@@ -30,7 +30,7 @@ def rule_of(
         patience=None if patience is None else lambda: patience,
     )
     for number in range(int(rate * 10)):  # the rate is a mean over about a second
-        rule.arrived(1, until - 10 + number / rate)
+        rule.arrived(head(until - 10 + number / rate))
     return rule
 
 

@@ -119,16 +119,15 @@ def serve(
         while number < len(arrivals) and arrivals[number][0] <= now:
             when, model = arrivals[number]
             number += 1
-            rules[model].arrived(1, when)
-            queue.push(
-                Entry(
-                    model=model,
-                    batch_key=None,
-                    priority=loads[model].priority,
-                    arrived=when,
-                    due=when + loads[model].objective_seconds,
-                )
+            entry = Entry(
+                model=model,
+                batch_key=None,
+                priority=loads[model].priority,
+                arrived=when,
+                due=when + loads[model].objective_seconds,
             )
+            rules[model].arrived(entry)
+            queue.push(entry)
     return served
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from treadle.errors import ConfigError
 from treadle.serve.config import ModelConfig, TensorConfig, check_models
+from treadle.serve.padding import PaddingConfig
 from treadle.serve.tensors import DTYPES
 from treadle.types import Objective, Priority, TensorSpec
 
@@ -20,8 +21,13 @@ def onnx_model(name: str = "a", **changes: Any) -> ModelConfig:
     return ModelConfig(name=name, **{"onnx": "model.onnx", **changes})
 
 
-def tensor(datatype: str = "FP32") -> TensorConfig:
-    return TensorConfig(name="x", datatype=datatype, shape=(-1,))
+def tensor(datatype: str = "FP32", shape: tuple[int, ...] = (-1,)) -> TensorConfig:
+    return TensorConfig(name="x", datatype=datatype, shape=shape)
+
+
+def padded_model(max_batch: int = 8, **changes: Any) -> ModelConfig:
+    padding = PaddingConfig(lengths=(8, 16), inputs={"x": 1})
+    return python_model(max_batch=max_batch, **{"padding": padding, **changes})
 
 
 GOOD: list[tuple[ModelConfig, ...]] = [
@@ -41,6 +47,8 @@ GOOD: list[tuple[ModelConfig, ...]] = [
     (python_model(sm_share=0.5, device="cuda", worker="w"), python_model("b", sm_share=1.0)),
     (python_model(p99_seconds=0.1, use_whole_objective=True, when_late="refuse"),),
     (python_model(streaming=True, p99_seconds=0.1, stream_stall_seconds=1.0),),
+    (padded_model(),),
+    (padded_model(inputs=(tensor(shape=(-1, -1)),), outputs=(tensor(shape=(-1,)),)),),
 ]
 
 
@@ -102,6 +110,15 @@ BAD: list[tuple[tuple[ModelConfig, ...], list[str]]] = [
         ["worker 'w'", "same device, env, replicas"],
     ),
     ((python_model("good"), python_model("bad", factory="x")), ["model[1] (bad)"]),
+    ((padded_model(max_batch=1),), ["model[0] (a)", "padding", "only beside max_batch above 1"]),
+    (
+        (padded_model(padding=PaddingConfig(lengths=(16, 8), inputs={"x": 1})),),
+        ["model[0] (a): padding.lengths: [16, 8]", "each greater than the last"],
+    ),
+    (
+        (padded_model(inputs=(tensor(shape=(-1, 4)),)),),
+        ["padding.inputs: x = 1", "its shape is [-1, 4]", "an axis that is -1"],
+    ),
 ]
 
 

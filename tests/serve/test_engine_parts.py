@@ -119,7 +119,7 @@ async def test_what_is_learned_is_the_time_to_the_first_part(make: Any) -> None:
     serving = await make(p99_seconds=10.0)
     assert await serving.take(serving.ask(50)) == 50
     standing = serving.model.standing.as_json(serving.plane.now())
-    learned = serving.model.latency.estimate(1, serving.plane.now())
+    learned = serving.model.latencies[None].estimate(1, serving.plane.now())
     assert learned is not None
     assert learned <= standing["p99_seconds"] <= serving.model.statistics.success.seconds
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from treadle.schedule import Entry
 from treadle.serve.config import ModelConfig
 from treadle.serve.model import ServedModel
+from treadle.serve.padding import PaddingConfig
 from treadle.serve.profiles import KnownLatency
 
 
@@ -34,3 +35,19 @@ def test_the_first_batches_are_sized_by_what_was_measured_before() -> None:
     assert 4 <= rule.choose(head, 100, 0.0).max_rows <= 10
     model.know(KnownLatency(seconds={rows: 0.001 * rows for rows in (1, 2, 4, 8, 16, 32)}))
     assert rule.choose(head, 100, 0.0).max_rows == 32
+
+
+def test_run_times_are_learned_for_each_length() -> None:
+    padding = PaddingConfig(lengths=(64, 512), inputs={"x": 1})
+    model = ServedModel(
+        ModelConfig(name="m", factory="a:b", max_batch=8, p99_seconds=10.0, padding=padding)
+    )
+    assert model.longest_run(8, 0.0) is None
+    model.latencies[64].observe(1, 0.5, 0.0)
+    assert model.longest_run(8, 0.0) == 0.5
+    model.latencies[512].observe(1, 4.0, 0.0)
+    assert model.longest_run(8, 0.0) == 4.0
+    rule = model.batch_rule(by_objective=True)
+    for bucket, rows in ((64, 8), (512, 2)):
+        head = Entry(model="m", batch_key=bucket, bucket=bucket, arrived=0.0, due=10.0)
+        assert rule.choose(head, 8, 0.0).max_rows == rows

@@ -168,6 +168,9 @@ def _apply_variables(tables: dict[str, Any], environment: Mapping[str, str]) -> 
 
 def _check_keys(value: Any, kind: Any, where: str) -> None:
     """Find unknown keys, which msgspec would reject without saying which ones it knows."""
+    tables = [k for k in typing.get_args(kind) if isinstance(k, type) and issubclass(k, Struct)]
+    if len(tables) == 1 and typing.get_origin(kind) is not tuple:
+        kind = tables[0]  # a table that may be left out
     if isinstance(kind, type) and issubclass(kind, Struct) and isinstance(value, dict):
         fields = typing.get_type_hints(kind, include_extras=False)
         for key, inner in value.items():

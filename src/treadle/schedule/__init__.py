@@ -1,6 +1,7 @@
 """Pure decisions: who runs next, and with whom. No clocks, no devices, no I/O."""
 
 from treadle.schedule.batching import BatchChoice, BatchRule, FixedBatch, ObjectiveBatch
+from treadle.schedule.buckets import EachBucket
 from treadle.schedule.capacity import Capacity
 from treadle.schedule.entry import Entry
 from treadle.schedule.patience import Patience
@@ -13,6 +14,7 @@ __all__ = [
     "BatchChoice",
     "BatchRule",
     "Capacity",
+    "EachBucket",
     "Entry",
     "Fifo",
     "FixedBatch",

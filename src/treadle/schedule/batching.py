@@ -38,7 +38,7 @@ NOBODY = Others()
 class BatchRule(Protocol):
     """Chooses the batch that starts with ``head``. One rule a model."""
 
-    def arrived(self, rows: int, now: float) -> None:
+    def arrived(self, entry: Entry) -> None:
         """Count what comes in: a rule may have to know what it must keep up with."""
         ...
 
@@ -74,7 +74,7 @@ class FixedBatch:
         self._max_rows = max_rows
         self._max_delay_seconds = max_delay_seconds
 
-    def arrived(self, rows: int, now: float) -> None:
+    def arrived(self, entry: Entry) -> None:
         pass
 
     def choose(
@@ -130,8 +130,8 @@ class ObjectiveBatch:
         self._patience = patience
         self._flow = _Flow()
 
-    def arrived(self, rows: int, now: float) -> None:
-        self._flow.add(rows, now)
+    def arrived(self, entry: Entry) -> None:
+        self._flow.add(entry.rows, entry.arrived)
 
     def choose(
         self, head: Entry, waiting_rows: int, now: float, others: Others = NOBODY

@@ -16,6 +16,9 @@ class Entry(Struct, eq=False, kw_only=True):
     model: str
     batch_key: Hashable
     """Requests of one model with equal keys may share a batch: same inputs, types and shapes."""
+    bucket: int | None = None
+    """The length that its inputs are padded to, if they are: batches of one model, of equal rows
+    and buckets, run for equally long."""
     rows: int = 1
     """How many items it brings to a batch."""
     priority: Priority = Priority.NORMAL

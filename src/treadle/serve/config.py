@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from treadle.errors import ConfigError, TreadleError
+from treadle.serve.padding import PaddingConfig
 from treadle.serve.tensors import DTYPES
 from treadle.types import Objective, Priority, TensorSpec
 from treadle.units import parse_bytes
@@ -60,6 +61,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     replicas: Annotated[int, Meta(ge=1, le=64)] = 1
     max_batch: Annotated[int, Meta(ge=1, le=4096)] = 1
     max_delay_seconds: Delay = 0.0
+    padding: PaddingConfig | None = None
     queue_limit: Count = 256
     timeout_seconds: Seconds = 60.0
     run_limit_seconds: Seconds = 60.0
@@ -182,6 +184,8 @@ def check_models(models: tuple[ModelConfig, ...]) -> None:
             ):
                 if unusual:
                     raise ConfigError(f"{where}: {key}: allowed: only beside p99_seconds")
+        if model.padding is not None:
+            _check_padding(where, model, model.padding)
         other = by_worker.setdefault(model.worker_name, model)
         # On a GPU each has streams of its own, with a class of their own.
         shared = ("env", "replicas", *(("priority",) if model.device == "cpu" else ()))
@@ -192,3 +196,13 @@ def check_models(models: tuple[ModelConfig, ...]) -> None:
                 f"{where}: worker: models that share worker {model.worker_name!r} need the same "
                 f"device, {', '.join(shared)}; {other.name!r} has others"
             )
+
+
+def _check_padding(where: str, model: ModelConfig, padding: PaddingConfig) -> None:
+    """What can be said before the model has loaded."""
+    if model.max_batch == 1:
+        raise ConfigError(f"{where}: padding: allowed: only beside max_batch above 1")
+    try:
+        padding.check([t.spec for t in model.inputs], [t.spec for t in model.outputs])
+    except ValueError as error:
+        raise ConfigError(f"{where}: padding.{error}") from None

@@ -155,12 +155,14 @@ class DataPlane:
                 model=model.name,
                 served=model,
                 batch_key=checked.batch_key,
+                bucket=checked.bucket,
                 rows=checked.rows,
                 priority=priority,
                 arrived=arrived,
                 due=arrived + min(timeout, model.config.p99_seconds or timeout),
                 deadline=arrived + timeout,
                 inputs=checked.tensors,
+                length=checked.length,
                 answer=self._loop.create_future(),
             )
             if model.streaming:

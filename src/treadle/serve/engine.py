@@ -81,7 +81,8 @@ class Engine:
                 f"({waiting} of {model.config.queue_limit} requests wait)",
                 retry_after_seconds=self._backlog_seconds(model, waiting),
             )
-        expected = model.latency.estimate(ticket.rows, ticket.arrived) or 0.0
+        latency = model.latencies[ticket.bucket]
+        expected = latency.estimate(ticket.rows, ticket.arrived) or 0.0
         late = ticket.due if model.config.when_late == "refuse" else ticket.deadline
         ticket.latest_start = min(late, ticket.deadline) - expected
         if ticket.latest_start < ticket.arrived:
@@ -89,7 +90,7 @@ class Engine:
                 f"the request times out in {late - ticket.arrived:.3g} s and model "
                 f"'{ticket.model}' takes {expected:.3g} s"
             )
-        self._rules[ticket.model].arrived(ticket.rows, ticket.arrived)
+        self._rules[ticket.model].arrived(ticket)
         self._open.add(ticket)
         self._queue.push(ticket)
         self.wake()
@@ -179,7 +180,7 @@ class Engine:
         """
         if model.streaming:
             return None  # what is sent ahead should not stand behind what has no known end
-        seconds = model.latency.estimate(model.most_rows, self._now)
+        seconds = model.longest_run(model.most_rows, self._now)
         if seconds is None or seconds > (
             _AHEAD_ON_GPU_SECONDS if model.on_gpu else _AHEAD_SECONDS / 2
         ):
@@ -252,7 +253,7 @@ class Engine:
         seconds = answer.first_part_seconds
         if seconds is None:
             seconds = answer.input_seconds + answer.run_seconds + answer.output_seconds
-        model.latency.observe(running.rows, seconds, now)
+        model.latencies[running.bucket].observe(running.rows, seconds, now)
         model.standing.ran(running.rows)
         if answer.fitted_rows:
             model.memory_ran_out(answer.fitted_rows, now)
@@ -313,7 +314,7 @@ class Engine:
     def _backlog_seconds(self, model: ServedModel, waiting: int) -> float:
         """A guess at when a full queue will have room again."""
         size = model.config.max_batch
-        per_batch = model.latency.estimate(size, self._clock.now()) or 0.1
+        per_batch = model.longest_run(size, self._clock.now()) or 0.1
         return per_batch * max(1.0, waiting / size / 2)
 
 

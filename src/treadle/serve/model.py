@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from treadle.monitor.latency import LatencyRing
 from treadle.predict import BatchLatency
-from treadle.schedule import BatchRule, FixedBatch, ObjectiveBatch, Patience
+from treadle.schedule import BatchRule, EachBucket, FixedBatch, ObjectiveBatch, Patience
 from treadle.serve.config import ModelConfig
 from treadle.serve.profiles import KnownLatency
 from treadle.serve.standing import Standing
@@ -45,7 +45,9 @@ class ServedModel:
         self.inputs: Sequence[TensorSpec] = ()
         self.outputs: Sequence[TensorSpec] = ()
         self.group: WorkerGroup | None = None
-        self.latency = BatchLatency()
+        lengths = (None,) if config.padding is None else config.padding.lengths
+        self.latencies: dict[int | None, BatchLatency] = {n: BatchLatency() for n in lengths}
+        """By the length that inputs are padded to; under None where they are not."""
         self.known = KnownLatency()
         """What was known of its latency when it was loaded."""
         self.statistics = ModelStatistics()
@@ -82,22 +84,36 @@ class ServedModel:
         Args:
             by_objective: Whether by what is promised, if anything is.
         """
-        config, patience = self.config, self.patience
+        config = self.config
         if config.p99_seconds is None or not by_objective:
             return FixedBatch(config.max_batch, config.max_delay_seconds)
+        rules = {
+            bucket: self._objective_batch(config.p99_seconds, latency)
+            for bucket, latency in self.latencies.items()
+        }
+        return rules[None] if config.padding is None else EachBucket(rules)
+
+    def _objective_batch(self, p99_seconds: float, latency: BatchLatency) -> ObjectiveBatch:
+        patience = self.patience
         return ObjectiveBatch(
-            config.p99_seconds,
+            p99_seconds,
             lambda: self.most_rows,
-            self.latency.expect,
-            lambda: self.latency.margin,
-            max_delay_seconds=config.max_delay_seconds,
+            latency.expect,
+            lambda: latency.margin,
+            max_delay_seconds=self.config.max_delay_seconds,
             patience=None if patience is None else lambda: patience.seconds,
         )
 
     def know(self, known: KnownLatency) -> None:
         """Take in what is known of its latency before it serves."""
         self.known = known
-        self.latency.know(known.seconds)
+        if self.config.padding is None:  # made-up batches say nothing of lengths
+            self.latencies[None].know(known.seconds)
+
+    def longest_run(self, rows: int, now: float) -> float | None:
+        """Seconds that a batch of ``rows`` takes at least, of the length that takes longest."""
+        known = [latency.estimate(rows, now) for latency in self.latencies.values()]
+        return max((seconds for seconds in known if seconds is not None), default=None)
 
     @property
     def ready(self) -> bool:

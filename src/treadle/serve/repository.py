@@ -216,6 +216,8 @@ class Repository:
                 tuple(TensorSpec(*spec) for spec in specs)
                 for specs in answer.signatures[model.name]
             )
+            if model.config.padding is not None:
+                inputs = model.config.padding.asked_of_clients(inputs)
             if (model.inputs, model.outputs) != (inputs, outputs):
                 changed = f"model '{model.name}' has changed while the request waited; send it anew"
                 self._engines.fail_waiting(model.name, UnavailableError(changed))
@@ -260,6 +262,7 @@ class Repository:
             sm_share=config.sm_share,
             threads=threads_of(config, device),
             streaming=config.streaming,
+            padding=config.padding,
             max_batch=config.max_batch,
             folder=str(folder),
         )

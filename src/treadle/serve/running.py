@@ -8,9 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from treadle.errors import ModelError
 from treadle.schedule import Batch
 from treadle.serve.model import ServedModel
+from treadle.serve.padding import Bucket, PaddedTensor, cut
 from treadle.serve.parts import Parts
 from treadle.serve.tensors import Buffer, Tensor
 from treadle.serve.ticket import Ticket
@@ -33,6 +36,8 @@ _COMPANY_BYTES = 16 << 10
 """A batch above this size is sent at once: the worker can begin while the next one is copied."""
 
 Outputs = list[list[Tensor]]
+Piece = tuple[int, Buffer | PaddedTensor]
+"""What one caller brings to an input, and where it goes."""
 OnEnd = Callable[["RunningBatch", Done | Failed | ModelError | None, Outputs], None]
 """Called with the answer, or with None if the worker died before it began with the batch."""
 
@@ -63,6 +68,9 @@ class RunningBatch:
         self.signature = (model.inputs, model.outputs)
         """Of the model as it was when the batch started."""
         self.rows = sum(ticket.rows for ticket in tickets)
+        self.bucket = tickets[0].bucket
+        padding = model.config.padding
+        self._bucket = Bucket(padding, self.bucket) if padding and self.bucket else None
         self._on_end = on_end
         self._loop = loop
         self._limit: asyncio.TimerHandle | None = None
@@ -81,9 +89,7 @@ class RunningBatch:
         if nbytes > _COMPANY_BYTES:
             self.worker.flush()
 
-    async def _start_long(
-        self, run: Run, pieces: list[tuple[int, Buffer]], view: memoryview
-    ) -> None:
+    async def _start_long(self, run: Run, pieces: list[Piece], view: memoryview) -> None:
         await asyncio.to_thread(_copy_in, view, pieces)
         self._run(run)
         self.worker.flush()
@@ -105,25 +111,40 @@ class RunningBatch:
             self._limit.cancel()
             self._limit = None
 
-    def _place_inputs(self) -> tuple[list[Slice], list[tuple[int, Buffer]], int]:
+    def _place_inputs(self) -> tuple[list[Slice], list[Piece], int]:
         """Decide where each caller's rows go, so that callers lie one behind the other."""
-        slices, pieces, end = [], [], 0
+        bucket = self._bucket
+        slices: list[Slice] = []
+        pieces: list[Piece] = []
+        end = 0
         for index, spec in enumerate(self.model.inputs):
             start = end = aligned(end)
             for ticket in self.tickets:
-                data = ticket.inputs[index].data
+                tensor = ticket.inputs[index]
+                data = tensor.data if bucket is None else bucket.pad(tensor)
                 pieces.append((end, data))
                 end += len(data)
             shape = self.tickets[0].inputs[index].shape
             if self.model.batched:
                 shape = (self.rows, *shape[1:])
+            if bucket is not None:
+                shape = bucket.shape(spec.name, shape)
             slices.append(Slice(spec.name, spec.datatype, shape, start, end - start))
+        if bucket is not None and (name := bucket.config.length_input) is not None:
+            lengths = np.array([ticket.length for ticket in self.tickets], np.int64)
+            data = np.repeat(lengths, [ticket.rows for ticket in self.tickets]).tobytes()
+            start = aligned(end)
+            end = start + len(data)
+            pieces.append((start, data))
+            slices.append(Slice(name, "INT64", (self.rows,), start, len(data)))
         return slices, pieces, end
 
     def _answered(self, answer: Done | Failed) -> None:
         self._stop_limit()  # it has run; copying its answer is not its doing
         if isinstance(answer, Failed):
             self._end(answer, [])
+        elif self._bucket is not None and (wrong := _wrong_length(self._bucket, answer.outputs)):
+            self._end(Failed(answer.batch, wrong), [])
         elif sum(s.nbytes for s in answer.outputs) > _LONG_COPY_BYTES:
             self._copying = asyncio.create_task(self._finish_long(answer))
         else:
@@ -150,6 +171,14 @@ class RunningBatch:
             last = first + ticket.rows
             if ticket.answer.done():  # its caller has gone
                 outputs.append([])
+            elif self._bucket is not None:
+                axes, length = self._bucket.config.outputs, ticket.length
+                outputs.append(
+                    [
+                        _cut_rows(view, s, first, last, axes.get(s.name), length)
+                        for s in answer.outputs
+                    ]
+                )
             elif self.model.batched:
                 outputs.append([_rows(view, s, first, last) for s in answer.outputs])
             else:
@@ -219,9 +248,24 @@ def _end_of(slices: Sequence[Slice]) -> int:
     return slices[-1].offset + slices[-1].nbytes if slices else 0
 
 
-def _copy_in(view: memoryview, pieces: Sequence[tuple[int, Buffer]]) -> None:
+def _copy_in(view: memoryview, pieces: Sequence[Piece]) -> None:
     for offset, data in pieces:
-        view[offset : offset + len(data)] = data
+        if isinstance(data, PaddedTensor):
+            data.copy_to(view[offset : offset + len(data)])
+        else:
+            view[offset : offset + len(data)] = data
+
+
+def _wrong_length(bucket: Bucket, outputs: Sequence[Slice]) -> str:
+    """Which output cannot be cut back; empty if all can."""
+    for s in outputs:
+        axis = bucket.config.outputs.get(s.name)
+        if axis is not None and s.shape[axis] != bucket.length:
+            return (
+                f"output {s.name!r} has shape {list(s.shape)}: axis {axis} must be as long as "
+                f"its inputs, which are padded to {bucket.length}"
+            )
+    return ""
 
 
 def _whole(view: memoryview, s: Slice) -> Tensor:
@@ -238,3 +282,14 @@ def _rows(view: memoryview, s: Slice, first: int, last: int) -> Tensor:
         start, end = first * row_nbytes, last * row_nbytes
     data = bytes(view[s.offset + start : s.offset + end])
     return Tensor(s.name, s.datatype, (last - first, *s.shape[1:]), data)
+
+
+def _cut_rows(
+    view: memoryview, s: Slice, first: int, last: int, axis: int | None, length: int | None
+) -> Tensor:
+    """Rows of an output, along an axis, if there is one to cut, as long as their caller asked."""
+    if axis is None:
+        return _rows(view, s, first, last)
+    row_nbytes = s.nbytes // s.shape[0]
+    data = view[s.offset + first * row_nbytes : s.offset + last * row_nbytes]
+    return cut(Tensor(s.name, s.datatype, (last - first, *s.shape[1:]), data), axis, length)

@@ -29,6 +29,8 @@ class Ticket(Entry, eq=False, kw_only=True):
     served: ServedModel
     inputs: list[Tensor]
     """In the order of the model's declared inputs."""
+    length: int | None = None
+    """How long its padded inputs are without padding; None if the model has none."""
     answer: asyncio.Future[Answer]
     parts: Parts | None = None
     """Of a model that answers in parts."""

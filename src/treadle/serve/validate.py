@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from treadle.errors import InvalidRequestError
 from treadle.serve.model import ServedModel
+from treadle.serve.padding import PaddingConfig
 from treadle.serve.tensors import DTYPES, Buffer, Tensor, bytes_ends, fixed_nbytes
 from treadle.types import TensorSpec
 
@@ -22,6 +23,10 @@ class CheckedInputs(Struct, eq=False):
     tensors: list[Tensor]
     rows: int
     batch_key: Hashable
+    length: int | None = None
+    """How long the inputs are that are padded."""
+    bucket: int | None = None
+    """How long they will be."""
 
 
 def check_inputs(model: ServedModel, tensors: list[Tensor]) -> CheckedInputs:
@@ -40,7 +45,18 @@ def check_inputs(model: ServedModel, tensors: list[Tensor]) -> CheckedInputs:
         _check_tensor(model, spec, tensor)
         shapes.append(tensor.shape[1:] if model.batched else tensor.shape)
     rows = _rows(model, tensors) if model.batched else 1
-    return CheckedInputs(tensors, rows, tuple(shapes))
+    padding = model.config.padding
+    if padding is None:
+        return CheckedInputs(tensors, rows, tuple(shapes))
+    length = _length(padding, tensors)
+    bucket = padding.bucket(length)
+    if bucket is None:
+        raise InvalidRequestError(
+            f"the inputs {', '.join(padding.inputs)} are {length} long; model '{model.name}' "
+            f"takes at most {padding.lengths[-1]}"
+        )
+    padded = [bucket.shape(tensor.name, tensor.shape)[1:] for tensor in tensors]
+    return CheckedInputs(tensors, rows, tuple(padded), length, bucket.length)
 
 
 def _in_order(model: ServedModel, tensors: list[Tensor]) -> list[Tensor]:
@@ -157,6 +173,24 @@ def _rows(model: ServedModel, tensors: Sequence[Tensor]) -> int:
             f"batch dimension is {rows}; model '{model.name}' allows 1 to {model.config.max_batch}"
         )
     return rows
+
+
+def _length(padding: PaddingConfig, tensors: Sequence[Tensor]) -> int:
+    """How long the inputs are that are padded, all alike."""
+    found: tuple[str, int] | None = None
+    for tensor in tensors:
+        axis = padding.inputs.get(tensor.name)
+        if axis is None:
+            continue
+        length = tensor.shape[axis]
+        if found is not None and found[1] != length:
+            raise InvalidRequestError(
+                f"input '{tensor.name}' is {length} long, input '{found[0]}' is {found[1]}; "
+                "they are padded together and must be equally long"
+            )
+        found = (tensor.name, length)
+    assert found is not None, "a model loads only if its padded inputs are among its inputs"
+    return found[1]
 
 
 def _text(shape: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from treadle.errors import ModelLoadError
+from treadle.serve.padding import Bucket
 from treadle.serve.tensors import (
     DTYPES,
     Array,
@@ -92,6 +94,7 @@ class Host:
                 if not model.inputs:
                     raise ModelLoadError("it takes no input, so nothing could be asked of it")
                 _check_specs(setup.name, [*model.inputs, *model.outputs], setup.max_batch)
+                _check_padding(setup, model)
             except ModelLoadError as error:
                 return LoadFailed(setup.name, messages.shorten(str(error)))
             except BaseException as error:  # a factory is foreign code: it may even exit
@@ -292,15 +295,10 @@ def _parts(model: RunnableModel, inputs: dict[str, Array]) -> Generator[Mapping[
 def _warm_up(model: RunnableModel, setup: ModelSetup) -> None:
     """Run what is to be run before requests come. What fails then is only said: zeros are odd."""
     rows = setup.warm_up or (() if not setup.on_gpu else (1,))
-    for count in rows:
-        shapes = {s.name: [max(1, n) for n in s.shape] for s in model.inputs}
-        inputs = {
-            s.name: np.zeros(
-                [count, *shapes[s.name][1:]] if setup.max_batch > 1 else shapes[s.name],
-                DTYPES[s.datatype],
-            )
-            for s in model.inputs
-        }
+    padding = setup.padding
+    buckets = [None] if padding is None else [Bucket(padding, n) for n in padding.lengths]
+    for count, bucket in itertools.product(rows, buckets):
+        inputs = {s.name: _zeros(s, count, bucket, setup) for s in model.inputs}
         try:
             if setup.streaming:
                 with closing(_parts(model, inputs)) as parts:
@@ -310,7 +308,20 @@ def _warm_up(model: RunnableModel, setup: ModelSetup) -> None:
         except Exception as error:
             if has_spoilt_the_device(error):
                 raise
-            _log.warning("%s: no warm-up with %d rows: %s", setup.name, count, error)
+            size = f"{count} rows" + (f" of length {bucket.length}" if bucket else "")
+            _log.warning("%s: no warm-up with %s: %s", setup.name, size, error)
+
+
+def _zeros(spec: TensorSpec, rows: int, bucket: Bucket | None, setup: ModelSetup) -> Array:
+    """An input to warm up with."""
+    shape = tuple(max(1, n) for n in spec.shape)
+    if setup.max_batch > 1:
+        shape = (rows, *shape[1:])
+    if bucket is not None:
+        if spec.name == bucket.config.length_input:
+            return np.full(shape, bucket.length, DTYPES[spec.datatype])
+        shape = bucket.shape(spec.name, shape)
+    return np.zeros(shape, DTYPES[spec.datatype])
 
 
 def _check_specs(model: str, specs: list[TensorSpec], max_batch: int) -> None:
@@ -324,6 +335,15 @@ def _check_specs(model: str, specs: list[TensorSpec], max_batch: int) -> None:
                 f"{spec.name!r} of model {model!r} has shape {list(spec.shape)}: with max_batch "
                 f"above 1 the first dimension is the batch and must be -1"
             )
+
+
+def _check_padding(setup: ModelSetup, model: RunnableModel) -> None:
+    if setup.padding is None:
+        return
+    try:
+        setup.padding.check(model.inputs, model.outputs)
+    except ValueError as error:
+        raise ModelLoadError(f"padding.{error}") from None
 
 
 def _check_output(

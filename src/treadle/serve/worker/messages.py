@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from treadle.serve.padding import PaddingConfig
+
 PlainSpec = tuple[str, str, tuple[int, ...]]
 """Name, datatype and shape of an input or output."""
 Signature = tuple[tuple[PlainSpec, ...], tuple[PlainSpec, ...]]
@@ -58,6 +60,7 @@ class ModelSetup(Struct, frozen=True):
     """Have batches timed by the device's clock, where it has one."""
     streaming: bool = False
     """Whether it yields its answers in parts."""
+    padding: PaddingConfig | None = None
 
     @property
     def on_gpu(self) -> bool:

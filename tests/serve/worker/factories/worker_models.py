@@ -85,6 +85,13 @@ def echoes() -> object:
     return lambda inputs: {"y": inputs["x"]}
 
 
+def tells_its_lengths() -> object:
+    def call(inputs: Inputs) -> Outputs:
+        raise RuntimeError(f"{inputs['x'].shape} {inputs['lengths'].tolist()}")
+
+    return call
+
+
 def a_function() -> object:
     """A bare callable, whose inputs and outputs the configuration must declare."""
     return Doubles().__call__
