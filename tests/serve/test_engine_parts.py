@@ -41,14 +41,15 @@ async def _environment(
 class Serving:
     """A data plane with one model that yields."""
 
-    def __init__(self, folder: Path, **changes: Any) -> None:
+    def __init__(self, folder: Path, *, rows: int = 1, **changes: Any) -> None:
         self.closed = folder / "closed"
+        self._rows = rows
         self.model = ServedModel(
             ModelConfig(
                 name="m",
                 factory="worker_models:Yields",
                 streaming=True,
-                parameters={"closed": str(self.closed)},
+                parameters={"closed": str(self.closed), "rows": rows},
                 **changes,
             )
         )
@@ -73,9 +74,8 @@ class Serving:
         taken = 0
         async with asyncio.timeout(PATIENCE_SECONDS), aclosing(self.plane.parts(ticket)) as parts:
             async for (output, *_), _ in aiter_parts(parts):
-                first = np.frombuffer(output.data, np.float32)
-                assert output.shape == (taken % 5, 2)
-                assert set(first.tolist()) <= {float(taken)}
+                assert output.shape == (taken % 5 * self._rows, 2)
+                assert np.all(np.frombuffer(output.data, np.float32) == taken)
                 taken += 1
         return taken
 
@@ -113,6 +113,19 @@ async def test_requests_are_answered_one_after_the_other(make: Any) -> None:
     assert await asyncio.gather(*map(serving.take, tickets)) == [20, 0, 3]
     assert serving.engine.open_requests == 0
     assert serving.model.statistics.success.count == 3
+
+
+async def test_large_parts_and_small_ones_keep_their_order(make: Any) -> None:
+    serving = await make(rows=300_000)
+    assert await serving.take(serving.ask(30)) == 30
+    async with aclosing(serving.plane.parts(serving.ask(1_000_000))) as parts:
+        async for outputs, _ in parts:
+            if outputs[0].shape[0] > 300_000:
+                break
+    for then, why in ((-1, "cannot go on"), (-4, "SIGKILL")):
+        with pytest.raises(ModelError, match=why):
+            await serving.take(serving.ask(5, then))
+    assert await serving.take(serving.ask(5)) == 5
 
 
 async def test_what_is_learned_is_the_time_to_the_first_part(make: Any) -> None:

@@ -66,6 +66,17 @@ def test_requests_that_end_otherwise_are_counted_by_how(scraped: Scraped) -> Non
     assert scraped.value("treadle_requests_total", outcome="ok", **labels) is None
 
 
+def test_parts_are_counted_and_the_first_is_timed(scraped: Scraped) -> None:
+    labels = {"model": "m", "priority": "normal"}
+    assert scraped.value("treadle_parts_total", **labels) is None
+    scraped.metrics.first_part("m", NORMAL, 0.04)
+    for _ in range(3):
+        scraped.metrics.part("m", NORMAL)
+    assert scraped.value("treadle_parts_total", **labels) == 3
+    assert scraped.value("treadle_first_part_seconds_count", **labels) == 1
+    assert scraped.value("treadle_first_part_seconds_sum", **labels) == pytest.approx(0.04)
+
+
 def test_the_depth_of_the_queue_is_what_the_queue_says(scraped: Scraped) -> None:
     assert scraped.value("treadle_queue_depth", model="m", priority="critical") == 3
     assert scraped.value("treadle_queue_depth", model="m", priority="normal") == 0

@@ -34,6 +34,12 @@ def test_an_answer_names_its_model_and_version() -> None:
     assert encode() == {"model_name": "m", "model_version": "7", "outputs": []}
 
 
+@pytest.mark.parametrize("final", [False, True])
+def test_a_part_of_a_stream_says_whether_it_is_the_last(final: bool) -> None:
+    text, _ = encode_response("m", "7", "", [], [], final)
+    assert json.loads(text)["parameters"] == {"triton_final_response": final}
+
+
 def test_the_callers_id_comes_back_if_there_was_one() -> None:
     assert encode(request_id="näme-1")["id"] == "näme-1"
     assert "id" not in encode()

@@ -211,14 +211,39 @@ class RunningStream(RunningBatch):
 
     def _part(self, part: Part) -> None:
         self._stop_limit()
-        if not self.tickets[0].answer.done():  # else its caller has gone
-            view = self._slot.outputs.follow(_end_of(part.outputs))
-            # At once, though it may be large: parts must not overtake each other.
-            self._parts.put([_whole(view, s) for s in part.outputs])
-            self._untaken += 1
-            self._has_begun = True
-        if self._untaken < MOST_UNTAKEN:
+        self._has_begun = True
+        self._untaken += 1
+        if self._untaken < MOST_UNTAKEN or self.tickets[0].answer.done():
             self._start_limit()
+        end = _end_of(part.outputs)
+        view = self._slot.outputs.follow(end)
+        if self._copying is not None and self._copying.done():
+            self._copying = None
+        long = end - part.outputs[0].offset > _LONG_COPY_BYTES
+        if long or self._copying is not None:
+            self._copying = asyncio.create_task(self._give_long(view, part, self._copying))
+        else:
+            self._give([_whole(view, s) for s in part.outputs])
+
+    async def _give_long(
+        self, view: memoryview, part: Part, before: asyncio.Task[None] | None
+    ) -> None:
+        """Copy a part elsewhere; parts and the end must not overtake each other."""
+        if before is not None:
+            await before
+        self._give(await asyncio.to_thread(lambda: [_whole(view, s) for s in part.outputs]))
+
+    def _give(self, part: list[Tensor]) -> None:
+        if not self.tickets[0].answer.done():  # else its caller has gone
+            self._parts.put(part)
+
+    def _answered(self, answer: Done | Failed) -> None:
+        self._stop_limit()
+        end = super()._answered
+        if self._copying is None:
+            end(answer)
+        else:
+            self._copying.add_done_callback(lambda _: end(answer))
 
     def _taken(self) -> None:
         self._untaken -= 1
@@ -233,8 +258,13 @@ class RunningStream(RunningBatch):
             self._start_limit()
 
     def _died(self, error: ModelError, began: bool) -> None:
+        self._stop_limit()
         # What has given a part is not run again, whatever its worker began since.
-        super()._died(error, began or self._has_begun)
+        end, began = super()._died, began or self._has_begun
+        if self._copying is None:
+            end(error, began)
+        else:
+            self._copying.add_done_callback(lambda _: end(error, began))
 
     def _end(self, answer: Done | Failed | ModelError | None, outputs: Outputs) -> None:
         (ticket,) = self.tickets

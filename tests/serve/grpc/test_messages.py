@@ -79,6 +79,7 @@ def test_parameters_mean_what_they_mean_over_http() -> None:
     message.parameters["triton_enable_empty_final_response"].bool_param = True
     request = decode(message)
     assert (request.priority, request.timeout_seconds) == (Priority.BACKGROUND, 2.0)
+    assert request.empty_final
     assert request.id == "r"
 
 

@@ -179,12 +179,13 @@ class Yields(Doubles):
 
     def __init__(self, context: ModelContext) -> None:
         self._closed = context.parameters.get("closed")
+        self._rows = context.parameters.get("rows", 1)
 
     def __call__(self, inputs: Inputs) -> Iterator[Outputs]:  # type: ignore[override]
         count, then = inputs["x"][0].tolist()
         try:
             for number in range(int(count)):
-                yield {"y": np.full((number % 5, 2), number, np.float32)}
+                yield {"y": np.full((number % 5 * self._rows, 2), number, np.float32)}
         except GeneratorExit:
             if self._closed:
                 Path(self._closed).write_text("closed\n")
