@@ -83,6 +83,12 @@ def test_one_request_is_given_up_where_small_batches_would_make_all_others_late(
     assert not fast.choose(head(), 2, 7.0).late  # nobody else waits
 
 
+def test_no_more_is_needed_than_the_smallest_batch_that_keeps_up() -> None:
+    fast = rule_of(rate=0.9, most=16)  # batches of 9 manage as much, those of 8 only 0.89
+    choice = fast.choose(head(), 50, 0.0)  # 1 + 9 s are left
+    assert (choice.late, choice.max_rows) == (False, 9)
+
+
 # delay, patience, waiting rows -> when it starts: company of one more row takes 1 s longer
 WAITS = [
     (0.0, None, 1, 0.0),

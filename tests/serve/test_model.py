@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from treadle.schedule import Entry
 from treadle.serve.config import ModelConfig
 from treadle.serve.model import ServedModel
@@ -51,3 +53,16 @@ def test_run_times_are_learned_for_each_length() -> None:
     for bucket, rows in ((64, 8), (512, 2)):
         head = Entry(model="m", batch_key=bucket, bucket=bucket, arrived=0.0, due=10.0)
         assert rule.choose(head, 8, 0.0).max_rows == rows
+
+
+@pytest.mark.parametrize("p99_seconds", [None, 0.5])
+def test_with_an_objective_or_without_batches_stay_within_the_bound(
+    p99_seconds: float | None,
+) -> None:
+    config = ModelConfig(name="m", factory="module:callable", max_batch=32, p99_seconds=p99_seconds)
+    model = ServedModel(config)
+    rule = model.batch_rule(by_objective=True)
+    head = Entry(model="m", batch_key=None, arrived=0.0, due=0.5)
+    assert rule.choose(head, 100, 0.0).max_rows == 32
+    model.memory_ran_out(8, 0.0)
+    assert rule.choose(head, 100, 0.0).max_rows == 8

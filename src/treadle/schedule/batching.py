@@ -70,8 +70,8 @@ class BatchRule(Protocol):
 class FixedBatch:
     """A maximum size, and a maximum delay that the first request waits for others."""
 
-    def __init__(self, max_rows: int, max_delay_seconds: float = 0.0) -> None:
-        self._max_rows = max_rows
+    def __init__(self, max_rows: int | Callable[[], int], max_delay_seconds: float = 0.0) -> None:
+        self._max_rows = max_rows if callable(max_rows) else lambda: max_rows
         self._max_delay_seconds = max_delay_seconds
 
     def arrived(self, entry: Entry) -> None:
@@ -80,9 +80,10 @@ class FixedBatch:
     def choose(
         self, head: Entry, waiting_rows: int, now: float, others: Others = NOBODY
     ) -> BatchChoice:
-        full = waiting_rows >= self._max_rows
+        most = max(head.rows, self._max_rows())
+        full = waiting_rows >= most
         not_before = now if full else head.arrived + self._max_delay_seconds
-        return BatchChoice(self._max_rows, not_before)
+        return BatchChoice(most, not_before)
 
     def latest_start(self, head: Entry | None, waiting_rows: int, now: float) -> float:
         return math.inf
@@ -182,10 +183,17 @@ class ObjectiveBatch:
     def _needed(self, most: int, part: float, now: float) -> int:
         """The smallest batch that keeps up with what comes, in that part of the device's time."""
         rate = self._flow.rate(now)
-        rows = 1
-        while rows < most and rate * (self._expect(rows) or 0.0) / rows > part:
-            rows *= 2
-        return min(rows, most)
+
+        def keeps_up(rows: int) -> bool:
+            return rate * (self._expect(rows) or 0.0) / rows <= part
+
+        low, high = 0, 1
+        while high < most and not keeps_up(high):
+            low, high = high, min(most, 2 * high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if keeps_up(middle) else (middle, high)
+        return high
 
     def _not_before(self, head: Entry, wanted: int, most: int, margin: float, now: float) -> float:
         if wanted >= most:

@@ -86,7 +86,7 @@ class ServedModel:
         """
         config = self.config
         if config.p99_seconds is None or not by_objective:
-            return FixedBatch(config.max_batch, config.max_delay_seconds)
+            return FixedBatch(lambda: self.most_rows, config.max_delay_seconds)
         rules = {
             bucket: self._objective_batch(config.p99_seconds, latency)
             for bucket, latency in self.latencies.items()

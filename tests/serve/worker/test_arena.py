@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,3 +82,24 @@ def test_closing_lets_the_descriptor_go() -> None:
     arena.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(arena.fd)
+
+
+def test_who_is_told_of_a_new_mapping_still_finds_the_old_one(writer: Arena) -> None:
+    where: list[set[str]] = []
+
+    def look(arena: Arena) -> None:
+        where.append(mappings(arena))
+
+    before = mappings(writer)
+    writer.on_map = look
+    writer.reserve(1 << 24)
+    after = mappings(writer)
+    assert where == [before | after]
+    assert before.isdisjoint(after)
+
+
+def mappings(arena: Arena) -> set[str]:
+    """Where this process has it in its address space."""
+    inode = str(os.fstat(arena.fd).st_ino)
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    return {line[0] for line in lines if line[4] == inode}

@@ -105,3 +105,23 @@ def test_memory_that_runs_out_at_a_capture_is_told() -> None:
     world.error = OutOfMemoryError("CUDA out of memory")
     with pytest.raises(OutOfMemoryError):
         world.run(2)
+
+
+def test_where_there_are_no_batches_each_input_and_output_has_a_shape_of_its_own() -> None:
+    class Sums(Played):
+        def __init__(self, inputs: Sequence[Any]) -> None:
+            super().__init__(inputs)
+            self.outputs = {"flat": torch.zeros(12), "sum": torch.zeros(())}
+
+        def replay(self) -> None:
+            self.outputs["flat"].copy_(self.inputs[0].reshape(-1))
+            self.outputs["sum"].copy_(self.inputs[1].sum())
+
+    graphs = Graphs(Sums, None, 100 * MIB)
+    found = graphs.run([torch.arange(12.0).reshape(3, 4), torch.tensor([[1.0, 2.0]])])
+    assert found is not None
+    assert found["flat"].tolist() == list(range(12))
+    assert found["sum"].item() == 3.0
+    number = Graphs(Played, None, 100 * MIB).run([torch.tensor(4.0)])
+    assert number is not None
+    assert number["y"].item() == 8.0

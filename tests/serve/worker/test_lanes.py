@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -76,13 +77,13 @@ class Both:
     def __init__(self) -> None:
         self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.slots = [(Arena.create("in"), Arena.create("out")) for _ in range(4)]
-        self.progress = Progress.create()
+        self.progress = Progress.create(4)
         self.models = {"a": Staged(), "b": Staged()}
         host = Host(
             [(Arena(i.fd), Arena(o.fd)) for i, o in self.slots],
             {name: (model, True) for name, model in self.models.items()},
         )
-        self.lanes = Lanes(host, self.progress, theirs)
+        self.lanes = Lanes(host, self.progress, theirs, end=lambda code: None)
         self._theirs = theirs
 
     def send(self, number: int, model: str, value: float) -> None:
@@ -131,7 +132,7 @@ def test_the_next_batch_is_begun_while_one_runs_but_no_third(both: Both) -> None
     for number in range(3):
         both.send(number, "a", float(number))
     both.models["a"].wait_for(2)
-    assert both.progress.batch == 1
+    assert both.progress.batches == {0, 1}
     both.models["a"].may_end.release()
     assert both.answer().batch == 0
     both.models["a"].wait_for(3)
@@ -152,3 +153,35 @@ def test_a_batch_that_fails_at_its_end_leaves_the_others(both: Both) -> None:
     assert "it is negative" in first.reason
     assert isinstance(second, Done)
     assert both.output(second) == 2.0
+
+
+class OutOfMemoryError(RuntimeError):
+    """As PyTorch calls it."""
+
+
+class Large(Staged):
+    """Does not fit at first; remembers what its first attempt had made."""
+
+    made: weakref.ref[object] | None = None
+    held: object = "not run"
+
+    def begin(self, inputs: dict[str, Array]) -> Batch:
+        activations = threading.Event()
+        self.made = weakref.ref(activations)
+        raise OutOfMemoryError("CUDA out of memory")
+
+    def __call__(self, inputs: dict[str, Array]) -> Mapping[str, Array]:
+        assert self.made is not None
+        self.held = self.made()
+        return {"y": 2 * inputs["x"]}
+
+
+def test_what_does_not_fit_is_let_go_before_it_runs_again() -> None:
+    slot, large = (Arena.create("in"), Arena.create("out")), Large()
+    host = Host([slot], {"m": (large, True)})
+    slices = place(slot[0], {"x": np.ones((1, 2), np.float32)})
+    answer = host.begin(Run(1, 0, "m", 1, slices))(0.0)
+    assert isinstance(answer, Done)
+    assert large.held is None
+    for arena in slot:
+        arena.close()

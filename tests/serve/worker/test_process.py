@@ -119,6 +119,31 @@ async def test_a_batch_that_kills_its_worker_takes_those_behind_it_along(
     assert await end_of(worker) == said
 
 
+async def test_side_by_side_what_began_earlier_is_lost_with_the_worker_too() -> None:
+    worker = await WorkerProcess.start("w", {})
+    await load(
+        worker,
+        *(model("worker_models:Misbehaves", name=name, device="cuda") for name in ("a", "b")),
+    )
+    hangs = InFlight(worker, -7, "a")
+    await until(lambda: worker.begun)
+    assert await InFlight(worker, 1, "b").result() == 2.0
+    behind = InFlight(worker, 1, "a")
+    worker.kill("is killed")
+    assert (await hangs.death()).began
+    await behind.death()
+    await end_of(worker)
+
+
+async def test_side_by_side_a_model_that_exits_ends_its_worker() -> None:
+    worker = await WorkerProcess.start("w", {})
+    await load(worker, model("worker_models:Misbehaves", device="cuda"))
+    death = await InFlight(worker, -5).death()
+    assert death.began
+    assert str(death) == "worker 'w' ended with exit code 1"
+    await end_of(worker)
+
+
 def _wait_for_its_end(worker: WorkerProcess) -> None:
     """Wait without letting the event loop see anything of it."""
     with contextlib.suppress(ChildProcessError):  # already looked after by another thread
@@ -128,7 +153,7 @@ def _wait_for_its_end(worker: WorkerProcess) -> None:
 async def test_a_killed_worker_dies_for_the_reason_given(start: Start) -> None:
     worker = await start(factory="worker_models:Misbehaves")
     hangs = InFlight(worker, -7)
-    await until(lambda: worker.began_last)
+    await until(lambda: worker.begun)
     worker.kill("was ended: a batch ran longer than 1 s")
     death = await hangs.death()
     assert str(death) == "worker 'w' was ended: a batch ran longer than 1 s"

@@ -88,9 +88,11 @@ class Node:
         self.ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours.settimeout(30)
         self._slots = [(Arena.create("in"), Arena.create("out")) for _ in range(4)]
-        self._progress = Progress.create()
+        self._progress = Progress.create(8)
         self._host = Host([(Arena(i.fd), Arena(o.fd)) for i, o in self._slots])
-        self.lanes = Lanes(self._host, self._progress, self._theirs, side_by_side=False)
+        self.lanes = Lanes(
+            self._host, self._progress, self._theirs, side_by_side=False, end=lambda code: None
+        )
 
     def load(self, *setups: ModelSetup) -> None:
         assert isinstance(self._host.load(Load(setups, nice=0)), Loaded)

@@ -17,28 +17,31 @@ def aligned(offset: int) -> int:
 
 
 class Progress:
-    """Which batch a worker is at, where the node can read it after the worker has died."""
+    """Which batches a worker is at, where the node can read it after the worker has died.
 
-    NBYTES = 8
+    There is a place for each that may run at one time, as many as the node has made.
+    """
+
+    _NBYTES = 8
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._batch = memoryview(mmap.mmap(fd, self.NBYTES)).cast("Q")
+        self._batches = memoryview(mmap.mmap(fd, os.fstat(fd).st_size)).cast("Q")
 
     @classmethod
-    def create(cls) -> Progress:
+    def create(cls, places: int = 1) -> Progress:
         fd = os.memfd_create("treadle-progress", os.MFD_CLOEXEC)
-        os.ftruncate(fd, cls.NBYTES)
+        os.ftruncate(fd, places * cls._NBYTES)
         return cls(fd)
 
-    def begin(self, batch: int) -> None:
-        """Say that the batch of this number runs from now on."""
-        self._batch[0] = batch
+    def begin(self, batch: int, place: int = 0) -> None:
+        """Say that the batch of this number runs from now on, and none before it in its place."""
+        self._batches[place] = batch
 
     @property
-    def batch(self) -> int:
-        """The batch that began last."""
-        return self._batch[0]
+    def batches(self) -> frozenset[int]:
+        """The batches that began last, one for each place; 0 where none has begun."""
+        return frozenset(self._batches)
 
     def close(self) -> None:
         os.close(self.fd)
@@ -77,11 +80,14 @@ class Arena:
     def follow(self, nbytes: int) -> memoryview:
         """The region, at least ``nbytes`` long, which its writer has reserved."""
         if nbytes > len(self.view):
-            # The old mapping is let go, not closed: arrays may still look at it.
+            # The old mapping is let go, not closed: arrays may still look at it. It lasts until
+            # whoever is told has let go of it, too.
+            before = self._map
             self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size)
             self.view = memoryview(self._map)
             if self.on_map is not None:
                 self.on_map(self)
+            del before
         return self.view
 
     def close(self) -> None:

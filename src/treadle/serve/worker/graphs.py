@@ -54,10 +54,13 @@ class Graphs:
         """Run a batch as a graph; None if there is none for it, and it has to run otherwise.
 
         Args:
-            tensors: The inputs, all with the batch's rows as their first dimension.
+            tensors: The inputs; if there are batches, all with the rows as their first dimension.
         """
+        if self._most_rows is None:
+            return self._run_as_it_is(tensors)
         rows = tensors[0].shape[0]
-        graph = self._graph_for(tensors, rows)
+        size = self.size_for(rows)
+        graph = self._graph_for(tensors, [(size, *t.shape[1:]) for t in tensors])
         if graph is None:
             return None
         for given, place in zip(tensors, graph.inputs, strict=True):
@@ -65,6 +68,16 @@ class Graphs:
         graph.replay()
         # The next batch writes over what the graph has put out.
         return {name: value[:rows].clone() for name, value in graph.outputs.items()}
+
+    def _run_as_it_is(self, tensors: Sequence[Any]) -> dict[str, Any] | None:
+        """Run what is no batch: each input and output has a shape of its own."""
+        graph = self._graph_for(tensors, [tuple(t.shape) for t in tensors])
+        if graph is None:
+            return None
+        for given, place in zip(tensors, graph.inputs, strict=True):
+            place.copy_(given)
+        graph.replay()
+        return {name: value.clone() for name, value in graph.outputs.items()}
 
     def clear(self) -> None:
         """Let all graphs go, and capture none any more: their memory is needed."""
@@ -78,9 +91,10 @@ class Graphs:
             return rows
         return min(self._most_rows, 1 << (rows - 1).bit_length())
 
-    def _graph_for(self, tensors: Sequence[Any], rows: int) -> Captured | None:
-        size = self.size_for(rows)
-        key = (size, *(tuple(t.shape[1:]) for t in tensors))
+    def _graph_for(
+        self, tensors: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+    ) -> Captured | None:
+        key = tuple(shapes)
         if key in self._graphs:
             return self._graphs[key]
         if self._given_up:
@@ -90,12 +104,14 @@ class Graphs:
             self._given_up = True
             return None
         try:
-            self._graphs[key] = self._capture([t.new_zeros((size, *t.shape[1:])) for t in tensors])
+            self._graphs[key] = self._capture(
+                [t.new_zeros(shape) for t, shape in zip(tensors, shapes, strict=True)]
+            )
         except Exception as error:
             if "OutOfMemory" in type(error).__name__:
                 raise
             # A model that looks at its data, or waits for the device, cannot be captured.
-            _log.warning("no graphs: one of %d rows cannot be captured: %s", size, error)
+            _log.warning("no graphs: one of %s cannot be captured: %s", shapes, error)
             self._given_up = True
             return None
         return self._graphs[key]

@@ -174,13 +174,15 @@ class Host:
         started = time.perf_counter()
         try:
             input_arena, output_arena = self._slots[message.slot]
-            batch = model.begin(self._read(input_arena, message.inputs))
+            batch: StagedBatch | None = model.begin(self._read(input_arena, message.inputs))
         except Exception as error:
-            if is_out_of_memory(error):  # slowly, then, as far as it goes
-                answer = self.run(message)
-                return lambda after: answer
-            failed = self._failed(message, error)
-            return lambda after: failed
+            if not is_out_of_memory(error):
+                failed = self._failed(message, error)
+                return lambda after: failed
+            batch = None
+        if batch is None:  # slowly, then; by now the error holds nothing of the attempt any more
+            answer = self.run(message)
+            return lambda after: answer
         try:
             rows = message.rows if batched else None
             slices = self._place(output_arena, model.outputs, batch, rows)
@@ -294,10 +296,9 @@ def _parts(model: RunnableModel, inputs: dict[str, Array]) -> Generator[Mapping[
 
 def _warm_up(model: RunnableModel, setup: ModelSetup) -> None:
     """Run what is to be run before requests come. What fails then is only said: zeros are odd."""
-    rows = setup.warm_up or (() if not setup.on_gpu else (1,))
     padding = setup.padding
     buckets = [None] if padding is None else [Bucket(padding, n) for n in padding.lengths]
-    for count, bucket in itertools.product(rows, buckets):
+    for count, bucket in itertools.product(setup.warm_up, buckets):
         inputs = {s.name: _zeros(s, count, bucket, setup) for s in model.inputs}
         try:
             if setup.streaming:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from treadle.serve.worker import messages
 from treadle.serve.worker.arena import Progress
@@ -37,7 +37,18 @@ class Lanes:
         control: socket.socket,
         *,
         side_by_side: bool = True,
+        end: Callable[[int], object] = os._exit,
     ) -> None:
+        """Begin without any thread.
+
+        Args:
+            host: The models.
+            progress: Where the node reads which batches have begun.
+            control: The connection to the node.
+            side_by_side: Whether each model has threads of its own; else one after the other.
+            end: Ends the process with an exit code: half a lane would answer nothing.
+        """
+        self.end = end
         self._host, self._progress, self._control = host, progress, control
         self._side_by_side = side_by_side
         self._sending = threading.Lock()
@@ -63,7 +74,7 @@ class Lanes:
             stream.tell(message)
 
     def begin(self, batch: Run) -> Finish:
-        self._progress.begin(batch.batch)
+        self._progress.begin(batch.batch, batch.slot)  # others run at the same time
         stream = self._streams.get(batch.batch)
         if stream is None:
             return self._host.begin(batch)
@@ -80,12 +91,12 @@ class Lanes:
             self._control.send(answers.take())
         if isinstance(found, Failed) and found.spoilt:
             sys.stdout.flush()
-            os._exit(1)  # it is started anew; what it was sent and has not begun runs there
+            self.end(1)  # it is started anew; what it was sent and has not begun runs there
 
     def _send_part(self, part: Part) -> None:
         data = messages.encode([part])
         # If the node has gone, the main thread ends the process.
-        with self._sending, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with self._sending, contextlib.suppress(OSError):
             self._control.send(data)
 
 
@@ -97,19 +108,16 @@ class _Lane:
         self._lanes = lanes
         self._begun: queue.SimpleQueue[Finish] = queue.SimpleQueue()
         self._room = threading.Semaphore(_AHEAD)
-        threading.Thread(target=self._begin_all, name=f"{name} begins", daemon=True).start()
-        threading.Thread(target=self._end_all, name=f"{name} ends", daemon=True).start()
+        for work, does in ((self._begin_all, "begins"), (self._end_all, "ends")):
+            threading.Thread(
+                target=self._or_end, args=(work,), name=f"{name} {does}", daemon=True
+            ).start()
 
     def _begin_all(self) -> None:
         while True:
             batch = self.batches.get()
             self._room.acquire()
-            try:
-                self._begun.put(self._lanes.begin(batch))
-            except BaseException:  # a model is foreign code: it may even exit
-                traceback.print_exc()
-                sys.stdout.flush()
-                os._exit(1)
+            self._begun.put(self._lanes.begin(batch))
 
     def _end_all(self) -> None:
         ended = 0.0
@@ -117,7 +125,16 @@ class _Lane:
             finish = self._begun.get()
             try:
                 self._lanes.answer(finish, ended)
-            except (BrokenPipeError, ConnectionResetError):
+            except OSError:
                 return  # the node has gone: the main thread ends the process
             ended = time.perf_counter()
             self._room.release()
+
+    def _or_end(self, work: Callable[[], None]) -> None:
+        """Work; if that fails, the process ends. A model may do anything, even exit."""
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            sys.stdout.flush()
+            self._lanes.end(1)

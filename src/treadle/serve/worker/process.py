@@ -126,7 +126,7 @@ class WorkerProcess:
         with contextlib.ExitStack() as undo:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             undo.enter_context(ours)
-            progress = Progress.create()
+            progress = Progress.create(SLOTS)
             undo.callback(progress.close)
             slots = []
             for number in range(SLOTS):
@@ -173,9 +173,9 @@ class WorkerProcess:
         return SLOTS - len(self._free_slots)
 
     @property
-    def began_last(self) -> int:
-        """The batch that it ran last, or is running; 0 before the first."""
-        return self._progress.batch
+    def begun(self) -> frozenset[int]:
+        """The batches that it runs or ran last, one for each that may run at one time."""
+        return self._progress.batches - {0}
 
     @property
     def usable(self) -> bool:
@@ -303,12 +303,13 @@ class WorkerProcess:
         self.hang_up()
         running, self._running = self._running, {}
         self._on_part.clear()
+        begun = self.begun
         if not self._loaded.done():
             self._loaded.set_exception(error)
             self._loaded.exception()  # looked at: nobody may be waiting for it any more
         # Those before it had run, but their answers were lost.
         for batch, (_, on_death) in running.items():
-            on_death(error, batch == self.began_last)
+            on_death(error, batch in begun)
         self._progress.close()
         self.exited.set_result(error)
         for slot in self._free_slots:  # the others are closed when they are given back

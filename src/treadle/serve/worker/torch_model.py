@@ -166,17 +166,20 @@ class TorchBatch:
 
     def wait(self) -> None:
         """Wait until the outputs are where they were to be copied."""
-        if self._end is not None:
-            self._end.synchronize()
-            if self._start is not None:
-                self.device_seconds = self._start.elapsed_time(self._end) / 1000
-        self.close()
+        try:
+            if self._end is not None:
+                self._end.synchronize()
+                if self._start is not None:
+                    self.device_seconds = self._start.elapsed_time(self._end) / 1000
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Say that nothing more comes of this batch."""
         if self._streams is not None:
             self._streams.end()
             self._streams = None
+        self._results = {}  # who still holds the batch holds none of the device's memory
 
     def arrays(self) -> dict[str, Array]:
         """The outputs, copied to memory of their own."""
