@@ -14,6 +14,14 @@ ranker              a recommender, 200 ms at P99, CRITICAL, beside a heavy BACKG
 classes             CRITICAL images beside BACKGROUND texts, in one worker on a GPU
 overhead            an image of 602 kB in, one number out: all but the model
 
+The first three and two-bursts are also played by other servers with the same PyTorch modules, in
+the same precision (modes litserve and mlserver), each with the settings that a short sweep finds
+best; the sweep is kept in the file. LitServe's application speaks the protocol with binary tensors,
+as treadle does; MLServer's HTTP takes none, so that it gets JSON. Both run eager, as they do by
+themselves. Their packages come from ``--rivals FOLDER``: FOLDER/litserve and FOLDER/mlserver, made
+by ``python -m bench.servers.environments``, or, where there is no network, each from wheels by
+``pip install --no-index --find-links WHEELS --no-deps --target``. A server without is left out.
+
 ``--tiny --device cpu`` goes the same way without a GPU; its figures mean nothing.
 """
 
@@ -31,12 +39,15 @@ from rich.console import Console
 from rich.table import Table
 
 from treadle.bench.results import save
-from treadle.bench.serving.plays import MODES, PLAYS
+from treadle.bench.serving.plays import MODES, PLAYS, RIVAL_MODES
+from treadle.bench.serving.rivals.play import play_rival
+from treadle.bench.serving.rivals.sweep import Grid
 from treadle.bench.serving.run import Played, Settings, play_once
 from treadle.errors import TreadleError
 
 _RESULTS = Path(__file__).resolve().parent / "results" / "serving.json"
-_WIDTH = 140
+_RIVALS = Path(__file__).resolve().parents[1] / ".bench"
+_WIDTH = 160
 
 
 class Document(Struct, kw_only=True):
@@ -73,14 +84,19 @@ def table(document: Document) -> Table:
         "P99 ms",
         "GOAL ms",
         "WITHIN",
+        "ROWS",
+        "SMS",
+        "SETUP",
     )
-    for title in (*titles, "ROWS", "SMS"):
-        shown.add_column(title, justify="left" if title in ("PLAY", "MODE", "MODEL") else "right")
+    for title in titles:
+        left = title in ("PLAY", "MODE", "MODEL", "SETUP")
+        shown.add_column(title, justify="left" if left else "right")
     first: dict[tuple[str, str], float] = {}
     for one in document.played:
         run = one.test.run if one.test is not None else None
         if run is None:
-            shown.add_row(one.play, one.mode, "-", *["-"] * 8)
+            why = f"left out: {one.left_out}" if one.left_out else one.setup
+            shown.add_row(one.play, one.mode, *["-"] * 9, why)
             continue
         for model, found in run.models.items():
             rate = found.goodput_per_second
@@ -98,6 +114,7 @@ def table(document: Document) -> Table:
                 "-" if found.within_fraction is None else f"{found.within_fraction:.2%}",
                 "-" if rows is None else f"{rows:.3g}",
                 "-" if one.sm_active is None else f"{one.sm_active:.0%}",
+                one.setup,
             )
     return shown
 
@@ -119,7 +136,7 @@ def play_all(arguments: argparse.Namespace, console: Console) -> Document:
     deadline = time.monotonic() + arguments.limit_seconds
     document = read(arguments.output)
     for name in arguments.play or PLAYS:
-        for mode in PLAYS[name].modes:
+        for mode in PLAYS[name].all_modes:
             if arguments.mode and mode not in arguments.mode:
                 continue
             if time.monotonic() > deadline:
@@ -127,20 +144,46 @@ def play_all(arguments: argparse.Namespace, console: Console) -> Document:
                 continue
             began = time.monotonic()
             try:
-                one = asyncio.run(play_once(PLAYS[name], mode, settings, arguments.rate_factor))
+                one = asyncio.run(_play(name, mode, settings, arguments))
             except (TreadleError, OSError) as error:
                 one = Played(play=name, mode=mode, test=None, failed=str(error))
             document.played.append(one)
             save(document, arguments.output)
-            console.print(f"{name} {mode}: {time.monotonic() - began:.0f} s {one.failed}")
+            said = f"left out: {one.left_out}" if one.left_out else one.failed
+            console.print(f"{name} {mode}: {time.monotonic() - began:.0f} s {said}")
     return document
+
+
+async def _play(name: str, mode: str, settings: Settings, arguments: argparse.Namespace) -> Played:
+    play, factor = PLAYS[name], arguments.rate_factor
+    if mode not in RIVAL_MODES:
+        return await play_once(play, mode, settings, factor)
+    return await play_rival(play, mode, settings, factor, arguments.rivals, arguments.grid)
+
+
+def _grid(text: str) -> Grid:
+    try:
+        batches, delays, processes = (part.split(",") for part in text.split(":"))
+        return Grid(
+            batches=tuple(map(int, batches)),
+            delays_seconds=tuple(float(delay) / 1e3 for delay in delays),
+            processes=tuple(map(int, processes)),
+        )
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: as 8,32:0,5:1") from None
 
 
 def main() -> int:
     """Measure, print and save; the exit status is 1 if something failed."""
     parser = argparse.ArgumentParser(description="Measure models served under objectives.")
     parser.add_argument("--play", action="append", choices=PLAYS, help="default: all")
-    parser.add_argument("--mode", action="append", choices=MODES, help="default: all of each play")
+    parser.add_argument(
+        "--mode", action="append", choices=(*MODES, *RIVAL_MODES), help="default: all"
+    )
+    parser.add_argument("--rivals", type=Path, default=_RIVALS, metavar="FOLDER")
+    parser.add_argument(
+        "--grid", type=_grid, metavar="ROWS:MILLISECONDS:PROCESSES", help="of the other servers"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="models of no use, to try the way")
     parser.add_argument("--seconds", type=float, default=6.0, help="of each trial or load")

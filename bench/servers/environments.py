@@ -91,3 +91,12 @@ def _command(name: str, command: list[str]) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise BenchError(f"environment {name!r}: {' '.join(command)}\n{result.stderr}")
+
+
+def main() -> None:
+    for name in sys.argv[1:] or ("litserve", "mlserver"):
+        print(prepare(name).packages_folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,8 @@ from treadle.errors import ConfigError
 MODES = ("objective", "fixed", "fifo", "one-by-one")
 """How the node serves: batches sized by what is promised; as large as allowed, without that; the
 same, first come, first served over all models; and that without batches."""
+RIVAL_MODES = ("litserve", "mlserver")
+"""Other servers with the same models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,13 @@ class Play:
     """Whether the highest rate is looked for at which every objective holds."""
     pattern: Pattern = poisson
     burst: str = ""
+    compared: bool = False
+    """Whether other servers play it, too."""
+
+    @property
+    def all_modes(self) -> tuple[str, ...]:
+        """The modes, and the other servers."""
+        return self.modes + (RIVAL_MODES if self.compared else ())
 
 
 _VISION = Served(name="vision", factory="vision", p99_seconds=0.05, rate=500)
@@ -51,9 +60,9 @@ _BURST = Bursty(factor=3.0, burst_seconds=1.0, period_seconds=10.0)
 def _plays() -> dict[str, Play]:
     every, batched = MODES, ("objective", "fifo")
     found = [
-        Play(name="one", models=(_VISION,), modes=every, search=True),
-        Play(name="one-language", models=(_LANGUAGE,), modes=every, search=True),
-        Play(name="two", models=(_VISION, _LANGUAGE), modes=every, search=True),
+        Play(name="one", models=(_VISION,), modes=every, search=True, compared=True),
+        Play(name="one-language", models=(_LANGUAGE,), modes=every, search=True, compared=True),
+        Play(name="two", models=(_VISION, _LANGUAGE), modes=every, search=True, compared=True),
         Play(
             name="two-objectives",
             models=(
@@ -70,6 +79,7 @@ def _plays() -> dict[str, Play]:
             search=True,
             pattern=_BURST,
             burst=str(_BURST),
+            compared=True,
         ),
         Play(
             name="target",

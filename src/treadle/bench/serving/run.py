@@ -15,11 +15,12 @@ from treadle.bench.loadtest.results import Arrivals, LoadTest
 from treadle.bench.loadtest.target import Wanted
 from treadle.bench.ownnode import OwnNode
 from treadle.bench.serving.plays import Play, configuration
+from treadle.bench.serving.rivals.sweep import Tried
 from treadle.client.node import NodeClient
 
 _MOST_RATE = 1e6
 _TIMEOUT_SECONDS = 10.0
-_LOAD_SECONDS = 180.0
+LOAD_SECONDS = 180.0
 """Importing, compiling and capturing take a while."""
 _BUSY_METRIC = "DCGM_FI_PROF_SM_ACTIVE"
 _LOOK_SECONDS = 1.0
@@ -47,6 +48,12 @@ class Played(Struct, frozen=True, kw_only=True):
     """Of each model, as the node tells it at the end."""
     sm_active: float | None = None
     """Mean of the GPU's, while the load ran; None where nobody knows."""
+    setup: str = ""
+    """How another server was set up."""
+    tried: tuple[Tried, ...] = ()
+    """The settings that were tried for it."""
+    left_out: str = ""
+    """Why another server was not played."""
     failed: str = ""
 
 
@@ -61,12 +68,13 @@ async def play_once(play: Play, mode: str, settings: Settings, rate_factor: floa
         file.write_text(configuration(play, mode, settings.device, tiny=settings.tiny))
         with OwnNode(file) as node:
             async with NodeClient(node.socket) as client:
-                await node.wait_ready(client, _LOAD_SECONDS)
+                await node.wait_ready(client, LOAD_SECONDS)
                 busy: list[float] = []
                 looking = asyncio.create_task(_look(client, busy))
                 try:
                     test = await measure(
-                        _plan(play, node.socket, settings, rate_factor), lambda what, seconds: None
+                        plan_of(play, settings, rate_factor, socket=node.socket),
+                        lambda what, seconds: None,
                     )
                 finally:
                     looking.cancel()
@@ -81,7 +89,15 @@ async def play_once(play: Play, mode: str, settings: Settings, rate_factor: floa
     )
 
 
-def _plan(play: Play, socket: Path, settings: Settings, rate_factor: float) -> Plan:
+def plan_of(
+    play: Play,
+    settings: Settings,
+    rate_factor: float,
+    *,
+    socket: Path | None = None,
+    url: str = "",
+) -> Plan:
+    """How a play is measured, at a node's socket or at a URL."""
     loads = tuple(
         Load(
             model=model.name,
@@ -95,7 +111,7 @@ def _plan(play: Play, socket: Path, settings: Settings, rate_factor: float) -> P
     return Plan(
         wanted=Wanted(
             socket=socket,
-            url="",
+            url=url,
             loads=loads,
             connections=2000,
             timeout_seconds=_TIMEOUT_SECONDS,

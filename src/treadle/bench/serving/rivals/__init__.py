@@ -1,0 +1,1 @@
+"""Other servers with the same models, beside which treadle is measured."""
