@@ -5,8 +5,6 @@
  * helper thread records an event behind the last launch once launches pause, and queries it. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -60,17 +58,7 @@ static void start_helper(void)
     if (!atomic_compare_exchange_strong(&helper_runs, &runs, true))
         return;
     atexit(urgent_stop); /* registered after the driver's, so it runs before it */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 1 << 20); /* room for the driver */
-    pthread_create(&thread, &attributes, helper, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    helper_start(helper);
 }
 
 static void wake_helper(void)

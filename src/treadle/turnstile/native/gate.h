@@ -149,6 +149,9 @@ void turn_wait(struct seat *seat, unsigned class_);
 void bell_ring(struct treadle_page *page);
 void sleep_until(uint64_t when_ns);
 
+/* helper.c: threads of the gate's own */
+void helper_start(void *(*work)(void *));
+
 /* seats.c: which seat a call belongs to */
 extern _Atomic(struct seat *) seat_only; /* where one page serves every GPU that is visible */
 struct seat *seats_find(void);

@@ -12,8 +12,6 @@
  * for other processes, copies, and launches inside a call that does not return before they end. */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,17 +317,7 @@ static void start_thread(void)
     if (!atomic_compare_exchange_strong(&thread_runs, &runs, true))
         return;
     atexit(running_stop); /* registered after the driver's, so it runs before it */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 1 << 20); /* room for the driver */
-    pthread_create(&thread, &attributes, watch, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    helper_start(watch);
 }
 
 /* A context goes away, and its events with it; those of others are made anew. */
