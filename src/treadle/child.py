@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import signal
+from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
+
+
+def ends_with_parent(number: signal.Signals) -> Callable[[], object]:
+    """For ``preexec_fn``: the program gets this signal once who started it has ended."""
+    libc = ctypes.CDLL(None)  # here: between fork and exec nothing should be loaded
+    return lambda: libc.prctl(_PR_SET_PDEATHSIG, number)
 
 
 def become_child() -> None:

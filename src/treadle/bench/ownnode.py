@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from treadle.child import ends_with_parent
 from treadle.client.node import NodeClient
 from treadle.errors import StartError
 
@@ -25,7 +25,6 @@ _LONGEST_FOLDER = 80
 """Bytes; a socket's path may have 107."""
 _NOT_BROKEN = ("", "not loaded")
 """Reasons of a model that waits for its turn to load, or should not be loaded."""
-_PR_SET_PDEATHSIG = 1
 
 
 class OwnNode:
@@ -46,7 +45,6 @@ class OwnNode:
         self._log = (folder / "output.log").open("w+b")
         private = {"TREADLE_RUNTIME_DIR": str(folder), "TREADLE_STATE_DIR": str(folder)}
         inherited = {k: v for k, v in os.environ.items() if k != "TREADLE_SOCKET"}
-        libc = ctypes.CDLL(None)
         self._process = subprocess.Popen(  # noqa: S603
             self._command,
             stdin=subprocess.DEVNULL,
@@ -54,7 +52,7 @@ class OwnNode:
             stderr=subprocess.STDOUT,
             env=inherited | private,
             start_new_session=True,  # Ctrl-C is for this process, which then ends the node
-            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509
+            preexec_fn=ends_with_parent(signal.SIGTERM),  # noqa: PLW1509
         )
         return self
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import platform
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-import treadle
+from treadle.bench.machine import versions
 from treadle.bench.profile import Figures, Place, Wanted, choose, measure
 from treadle.cli.show import print_json
 from treadle.devices.cpu import cpu_device
@@ -112,7 +110,7 @@ async def _measure(
             subject=subject,
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             driver=driver,
-            versions=_versions(),
+            versions=versions(_PACKAGES),
             inputs=figures.inputs,
             points=tuple(figures.points),
             left_out=tuple(figures.left_out),
@@ -167,16 +165,6 @@ def _numbers(text: str, option: str, kind: Callable[[str], Number]) -> list[Numb
         return [kind(part) for part in text.split(",")]
     except ValueError:
         raise TreadleError(f"{option} {text}; allowed: numbers with commas between") from None
-
-
-def _versions() -> dict[str, str]:
-    found = {"treadle": treadle.__version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _table(profile: Profile) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from typing import Any, Self
 import treadle
 from treadle.bench.colocation.gate import LIBRARY_VARIABLE, shared_folder
 from treadle.bench.monitoring.scenario import clean_environment
+from treadle.child import ends_with_parent
 from treadle.client.node import NodeClient
 from treadle.errors import RequestError, StartError, TreadleError
 from treadle.turnstile import gate_library_path
@@ -32,7 +32,6 @@ _ASK_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
 _END_SECONDS = 20.0
 _POLL_SECONDS = 0.1
-_PR_SET_PDEATHSIG = 1
 _TAIL_LINES = 20
 _TREADLE = (sys.executable, "-m", "treadle.cli.main")
 
@@ -81,7 +80,6 @@ class MixNode:
         """
         file = self.folder / "treadle.toml"
         file.write_text(configuration)
-        libc = ctypes.CDLL(None)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603
                 [*_TREADLE, "up", str(file), "--port", "0"],
@@ -92,7 +90,7 @@ class MixNode:
                 cwd=self.folder,
                 start_new_session=True,  # Ctrl-C is for this process, which then ends the node
                 # Should this process be killed, the node ends; the rest has limits of its own.
-                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509
+                preexec_fn=ends_with_parent(signal.SIGTERM),  # noqa: PLW1509
             )
         self.wait(self._takes_jobs, "the node takes jobs")
 

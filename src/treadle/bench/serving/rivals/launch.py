@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ import msgspec
 
 import treadle
 from treadle.bench.serving.rivals.sweep import Grid, Setting
+from treadle.child import ends_with_parent
 from treadle.errors import StartError
 
 _SOURCES = Path(treadle.__file__).parents[1]
@@ -31,7 +31,6 @@ _END_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 _SHOWN_LINES = 15
 _TIMEOUT_SECONDS = 10.0
-_PR_SET_PDEATHSIG = 1
 
 Written = Mapping[str, Any]
 """Files of a server by path in its folder, as what is written to them as JSON."""
@@ -153,7 +152,6 @@ class RivalProcess:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(msgspec.json.encode(content))
         self._log = (folder / "output.log").open("w+b")
-        libc = ctypes.CDLL(None)
         self._process = subprocess.Popen(  # noqa: S603
             self._command,
             cwd=folder,
@@ -162,7 +160,7 @@ class RivalProcess:
             stderr=subprocess.STDOUT,
             env=self._variables,
             start_new_session=True,
-            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509
+            preexec_fn=ends_with_parent(signal.SIGTERM),  # noqa: PLW1509
         )
         return self
 
