@@ -45,6 +45,8 @@ class BatchLatency:
         self._sizes: list[int] = []
         self._ratios: deque[float] = deque(maxlen=_RATIOS)
         self._drift = 1.0
+        self.margin = 1.0
+        """By what factor one run in twenty exceeds its expectation: 1 to 2."""
         self.know(profile or {})
 
     def know(self, profile: Mapping[int, float]) -> None:
@@ -57,6 +59,7 @@ class BatchLatency:
         if before := self._table.get(rows):  # of a new size, the guess was off, not the run
             self._ratios.append(seconds / before)
             self._drift = median(list(self._ratios)[-_DRIFT_RUNS:])
+            self.margin = self._margin()  # now: it is asked for more often than runs end
         runs = self._runs.setdefault(rows, deque(maxlen=_REMEMBERED))
         runs.append(seconds)
         self._beliefs[rows] = (median(runs), now)
@@ -88,10 +91,8 @@ class BatchLatency:
         seconds = self._from_table(rows)
         return None if seconds is None else seconds * self._drift
 
-    @property
-    def margin(self) -> float:
-        """By what factor one run in twenty exceeds its expectation: 1 to 2."""
-        if not self._ratios or not self._drift:
+    def _margin(self) -> float:
+        if not self._drift:
             return 1.0
         ratios = sorted(self._ratios)
         return min(_MOST_MARGIN, max(1.0, ratios[int(_QUANTILE * (len(ratios) - 1))] / self._drift))
@@ -104,9 +105,7 @@ class BatchLatency:
         if place == len(sizes):
             return self._table[sizes[-1]] * rows / sizes[-1]
         above = self._table[sizes[place]]
-        if sizes[place] == rows:
-            return above
-        if place == 0:
-            return above  # fewer rows take no longer
+        if sizes[place] == rows or place == 0:
+            return above  # fewer rows than the smallest take no longer
         below, size = self._table[sizes[place - 1]], sizes[place - 1]
         return below + (above - below) * (rows - size) / (sizes[place] - size)

@@ -84,7 +84,7 @@ class Engine:
         latency = model.latencies[ticket.bucket]
         expected = latency.estimate(ticket.rows, ticket.arrived) or 0.0
         late = ticket.due if model.config.when_late == "refuse" else ticket.deadline
-        ticket.latest_start = min(late, ticket.deadline) - expected
+        ticket.latest_start = late - expected
         if ticket.latest_start < ticket.arrived:
             raise DeadlineError(
                 f"the request times out in {late - ticket.arrived:.3g} s and model "
