@@ -113,7 +113,7 @@ async def trouble(client: NodeClient, arguments: argparse.Namespace, counts: Cou
         for what, seconds in (("kill", arguments.kill_every), ("reload", arguments.reload_every))
         if seconds
     }
-    next_at = {what: time.monotonic() + seconds for what, seconds in due.items()}
+    next_at = dict.fromkeys(due, time.monotonic())  # at once, however short the rest is
     while next_at:
         what = min(next_at, key=lambda one: next_at[one])
         await asyncio.sleep(max(0.0, next_at[what] - time.monotonic()))

@@ -42,6 +42,8 @@ def listens(node: RunningNode) -> bool:
         node.http.get("/v2/health/live")
     except httpx.ConnectError:
         return False
+    except httpx.RemoteProtocolError:
+        return True  # it was let in just before the end, so somebody did listen
     return True
 
 
